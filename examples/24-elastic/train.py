@@ -21,7 +21,11 @@ import hora.elastic
 import hora.torch
 
 STEPS = 60
-KILLED = sys.argv[1] if len(sys.argv) > 1 else os.path.join(tempfile.gettempdir(), f"example-24-{os.environ.get('HORA_JOB', '')}")
+KILLED = (
+    sys.argv[1]
+    if len(sys.argv) > 1
+    else os.path.join(tempfile.gettempdir(), f"example-24-{os.environ.get('HORA_JOB', '')}")
+)
 
 hora.init()
 torch.manual_seed(1)

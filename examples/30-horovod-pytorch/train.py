@@ -3,8 +3,8 @@
     horovodrun -np 2 python examples/30-horovod-pytorch/train.py
     hora run -np 2 python examples/30-horovod-pytorch/train.py
 
-Nothing in it knows of hora: `import horovod.torch as hvd` finds the compatibility package. The data are handwritten-digit-like
-images drawn from ten noisy prototypes, made in the script.
+Nothing in it knows of hora: `import horovod.torch as hvd` finds the compatibility package. The data are
+handwritten-digit-like images drawn from ten noisy prototypes, made in the script.
 """
 
 import argparse
@@ -88,9 +88,13 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
 
     train_dataset, test_dataset = digits(4096, 1), digits(512, 2)
-    train_sampler = torch.utils.data.distributed.DistributedSampler(train_dataset, num_replicas=hvd.size(), rank=hvd.rank())
+    train_sampler = torch.utils.data.distributed.DistributedSampler(
+        train_dataset, num_replicas=hvd.size(), rank=hvd.rank()
+    )
     train_loader = torch.utils.data.DataLoader(train_dataset, batch_size=args.batch_size, sampler=train_sampler)
-    test_sampler = torch.utils.data.distributed.DistributedSampler(test_dataset, num_replicas=hvd.size(), rank=hvd.rank())
+    test_sampler = torch.utils.data.distributed.DistributedSampler(
+        test_dataset, num_replicas=hvd.size(), rank=hvd.rank()
+    )
     test_loader = torch.utils.data.DataLoader(test_dataset, batch_size=128, sampler=test_sampler)
 
     model = Net()

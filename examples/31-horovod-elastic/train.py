@@ -4,9 +4,9 @@
     hora run -np 2 --min-np 1 --restarts 3 python examples/31-horovod-elastic/train.py
 
 As Horovod's own example has it: the optimizer is wrapped once, TorchState holds what must not be lost, ElasticSampler
-knows which samples of the epoch have been seen, and every tenth batch is committed. In the second epoch a rank is killed
-in the middle of a step: the other goes back to the last commit, and a new process takes the place and gets the state.
-With --min-np 1 the other does not wait for it. The script kills once: it leaves a file behind that says so.
+knows which samples of the epoch have been seen, and every tenth batch is committed. In the second epoch a rank is
+killed in the middle of a step: the other goes back to the last commit, and a new process takes the place and gets the
+state. With --min-np 1 the other does not wait for it. The script kills once: it leaves a file behind that says so.
 """
 
 import argparse
@@ -73,7 +73,9 @@ def main(args):
     model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
     optimizer = optim.SGD(model.parameters(), lr=args.lr * hvd.size(), momentum=0.9)
     optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
-    state = hvd.elastic.TorchState(model=model, optimizer=optimizer, sampler=hvd.elastic.ElasticSampler(dataset), epoch=0, batch=0)
+    state = hvd.elastic.TorchState(
+        model=model, optimizer=optimizer, sampler=hvd.elastic.ElasticSampler(dataset), epoch=0, batch=0
+    )
 
     def on_state_reset():  # the number of ranks may have changed: so has the batch of all together
         for group in state.optimizer.param_groups:
@@ -86,10 +88,15 @@ def main(args):
     with torch.no_grad():
         x, y = test_set.tensors
         accuracy = hvd.allreduce(model(x).argmax(1).eq(y).float().mean(), name="accuracy").item()
-    weights = hvd.allgather(torch.cat([p.detach().reshape(-1) for p in model.parameters()]).reshape(1, -1), name="weights")
+    weights = hvd.allgather(
+        torch.cat([p.detach().reshape(-1) for p in model.parameters()]).reshape(1, -1), name="weights"
+    )
     if hvd.rank() == 0:
         assert (weights == weights[0]).all(), "the ranks have different weights"
-        print(f"done: {state.epoch} epochs on {hvd.size()} ranks, accuracy {100 * accuracy:.1f} %, weights equal on all ranks", flush=True)
+        print(
+            f"done: {state.epoch} epochs on {hvd.size()} ranks, accuracy {100 * accuracy:.1f} %, weights equal on all ranks",
+            flush=True,
+        )
         if os.path.exists(file):
             os.remove(file)
 

@@ -19,7 +19,9 @@ def train(steps, lr=0.1):
     torch.manual_seed(0)
     truth = torch.arange(8.0).reshape(1, 8) / 8
     model = nn.Linear(8, 1)
-    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=lr), named_parameters=model.named_parameters())
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=lr), named_parameters=model.named_parameters()
+    )
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     g = torch.Generator().manual_seed(hvd.rank())
     for _ in range(steps):

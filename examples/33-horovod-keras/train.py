@@ -33,7 +33,12 @@ def images(seed, n):
 
 
 # Horovod: each rank trains on data of its own.
-dataset = tf.data.Dataset.from_tensor_slices(images(100 + hvd.rank(), 1000)).repeat().shuffle(1000, seed=hvd.rank()).batch(BATCH)
+dataset = (
+    tf.data.Dataset.from_tensor_slices(images(100 + hvd.rank(), 1000))
+    .repeat()
+    .shuffle(1000, seed=hvd.rank())
+    .batch(BATCH)
+)
 
 model = tf.keras.Sequential(
     [
@@ -66,7 +71,9 @@ if hvd.rank() == 0:
     callbacks.append(tf.keras.callbacks.ModelCheckpoint(str(folder / "checkpoint-{epoch}.keras")))
 
 # Horovod: write logs on rank 0 only.
-history = model.fit(dataset, steps_per_epoch=STEPS, callbacks=callbacks, epochs=EPOCHS, verbose=2 if hvd.rank() == 0 else 0)
+history = model.fit(
+    dataset, steps_per_epoch=STEPS, callbacks=callbacks, epochs=EPOCHS, verbose=2 if hvd.rank() == 0 else 0
+)
 
 loss, accuracy = model.evaluate(*images(1, 1000), verbose=0)
 weights = np.concatenate([w.ravel() for w in model.get_weights()])

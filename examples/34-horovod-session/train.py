@@ -1,8 +1,10 @@
-"""The classic Horovod script with a session of TensorFlow 1: every line about Horovod is one that such scripts have always had.
+"""The classic Horovod script with a session of TensorFlow 1: every line about Horovod is one that such scripts have
+always had.
 
     horovodrun -np 2 python examples/34-horovod-session/train.py DIR
 
-A small network learns synthetic digits in a MonitoredTrainingSession. Rank 0 saves checkpoints in DIR, and goes on from them.
+A small network learns synthetic digits in a MonitoredTrainingSession. Rank 0 saves checkpoints in DIR, and goes on from
+them.
 """
 
 import sys

@@ -3,8 +3,8 @@
     hora run -np 2 python examples/40-keras/train.py
     KERAS_BACKEND=jax hora run -np 2 python examples/40-keras/train.py
 
-A model learns which of ten hidden prototypes a noisy vector came from. Every rank sees its own part of the data. At the end
-rank 0 prints the loss, the accuracy, and whether all ranks hold the same weights.
+A model learns which of ten hidden prototypes a noisy vector came from. Every rank sees its own part of the data. At the
+end rank 0 prints the loss, the accuracy, and whether all ranks hold the same weights.
 """
 
 import keras
@@ -24,7 +24,9 @@ def data(seed, n):
 
 
 hora.init()
-model = keras.Sequential([keras.layers.Input((FEATURES,)), keras.layers.Dense(128, activation="relu"), keras.layers.Dense(CLASSES)])
+model = keras.Sequential(
+    [keras.layers.Input((FEATURES,)), keras.layers.Dense(128, activation="relu"), keras.layers.Dense(CLASSES)]
+)
 model.compile(
     hora.keras.DistributedOptimizer(keras.optimizers.SGD(0.05, momentum=0.9)),  # one
     loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"],

@@ -1,4 +1,5 @@
-"""A training loop of TensorFlow's own made parallel with two lines: the tape averages the gradients, inside tf.function.
+"""A training loop of TensorFlow's own made parallel with two lines: the tape averages the gradients, inside
+tf.function.
 
 hora run -np 2 python examples/41-tensorflow/train.py
 """
@@ -51,4 +52,6 @@ equal = all(w.tobytes() == weights.tobytes() for w in hora.allgather_object(weig
 if hora.rank() == 0:
     tx, ty = data(seed=3, n=2000)
     accuracy = float(np.mean(np.argmax(predict(tx).numpy(), 1) == ty))
-    print(f"tensorflow: {hora.size()} ranks, {STEPS} steps, loss {mean:.4f}, accuracy {accuracy:.3f}, weights equal: {equal}")
+    print(
+        f"tensorflow: {hora.size()} ranks, {STEPS} steps, loss {mean:.4f}, accuracy {accuracy:.3f}, weights equal: {equal}"
+    )

@@ -2,9 +2,9 @@
 
     hora run -np 2 python examples/42-jax/train.py
 
-A model learns which of ten hidden prototypes a noisy vector came from. Every rank sees its own part of the data; the whole
-step is one compiled program, gradients included: `DistributedOptimizer` averages them in it. At the end rank 0 prints the
-loss, the accuracy, and whether all ranks hold the same weights.
+A model learns which of ten hidden prototypes a noisy vector came from. Every rank sees its own part of the data; the
+whole step is one compiled program, gradients included: `DistributedOptimizer` averages them in it. At the end rank 0
+prints the loss, the accuracy, and whether all ranks hold the same weights.
 """
 
 import time

@@ -1,10 +1,12 @@
-"""A Keras model on JAX in a loop of one's own: the whole step, the average of the gradients too, is one compiled program.
+"""A Keras model on JAX in a loop of one's own: the whole step, the average of the gradients too, is one compiled
+program.
 
     hora run -np 2 python examples/43-keras-jax/train.py
 
-A model learns which of ten hidden prototypes a noisy vector came from. Every rank sees its own part of the data. Keras' optimizer
-averages in `stateless_apply`; with Keras' own `fit` instead of the loop, example 40 runs on JAX as it stands. At the end rank 0
-prints the loss, the accuracy, how often the step was traced, and whether all ranks hold the same weights.
+A model learns which of ten hidden prototypes a noisy vector came from. Every rank sees its own part of the data. Keras'
+optimizer averages in `stateless_apply`; with Keras' own `fit` instead of the loop, example 40 runs on JAX as it stands.
+At the end rank 0 prints the loss, the accuracy, how often the step was traced, and whether all ranks hold the same
+weights.
 """
 
 import os
@@ -31,7 +33,9 @@ def data(seed, n):
 
 hora.init()
 keras.utils.set_random_seed(1 + hora.rank())
-model = keras.Sequential([keras.layers.Input((FEATURES,)), keras.layers.Dense(128, activation="relu"), keras.layers.Dense(CLASSES)])
+model = keras.Sequential(
+    [keras.layers.Input((FEATURES,)), keras.layers.Dense(128, activation="relu"), keras.layers.Dense(CLASSES)]
+)
 optimizer = hora.keras.DistributedOptimizer(keras.optimizers.SGD(0.05, momentum=0.9))  # one
 optimizer.build(model.trainable_variables)
 loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -52,7 +56,9 @@ def step(held, others, slots, x, y):
     return held, others, slots, hora.jax.allreduce(loss, hora.AVERAGE)
 
 
-state = [[v.value for v in part] for part in (model.trainable_variables, model.non_trainable_variables, optimizer.variables)]
+state = [
+    [v.value for v in part] for part in (model.trainable_variables, model.non_trainable_variables, optimizer.variables)
+]
 state = hora.jax.broadcast_pytree(state)  # two: ranks begin with rank 0's weights
 x, y = data(seed=2, n=STEPS * BATCH * hora.size())
 x, y = x[hora.rank() :: hora.size()], y[hora.rank() :: hora.size()]  # three
@@ -60,7 +66,9 @@ for i in range(STEPS):
     rows = slice(i * BATCH, (i + 1) * BATCH)
     *state, loss = step(*state, x[rows], y[rows])
 
-for variables, values in zip((model.trainable_variables, model.non_trainable_variables, optimizer.variables), state, strict=True):
+for variables, values in zip(
+    (model.trainable_variables, model.non_trainable_variables, optimizer.variables), state, strict=True
+):
     for variable, value in zip(variables, values, strict=True):
         variable.assign(value)
 weights = np.concatenate([w.ravel() for w in model.get_weights()])

@@ -2,10 +2,10 @@
 
     hora run -np 2 --restarts 3 python examples/44-elastic-keras/train.py
 
-The state holds the model, its optimizer and the number of epochs done; every tenth batch is committed. In the second epoch
-rank 1 is killed, as if its machine had failed: the others hear of it at once, a new process takes the place and gets the
-state from them, and fit goes on. At the end the weights are equal on all ranks. (The kill happens only once: it leaves a
-file behind that says so.)
+The state holds the model, its optimizer and the number of epochs done; every tenth batch is committed. In the second
+epoch rank 1 is killed, as if its machine had failed: the others hear of it at once, a new process takes the place and
+gets the state from them, and fit goes on. At the end the weights are equal on all ranks. (The kill happens only once:
+it leaves a file behind that says so.)
 """
 
 import os
@@ -21,7 +21,11 @@ import hora.elastic
 import hora.keras
 
 EPOCHS, BATCH, CLASSES, FEATURES = 3, 32, 10, 64
-KILLED = sys.argv[1] if len(sys.argv) > 1 else os.path.join(tempfile.gettempdir(), f"example-44-{os.environ.get('HORA_JOB', '')}")
+KILLED = (
+    sys.argv[1]
+    if len(sys.argv) > 1
+    else os.path.join(tempfile.gettempdir(), f"example-44-{os.environ.get('HORA_JOB', '')}")
+)
 
 
 def data(seed, n):
@@ -42,7 +46,9 @@ class Kill(keras.callbacks.Callback):
 
 hora.init()
 keras.utils.set_random_seed(1)
-model = keras.Sequential([keras.layers.Input((FEATURES,)), keras.layers.Dense(64, activation="relu"), keras.layers.Dense(CLASSES)])
+model = keras.Sequential(
+    [keras.layers.Input((FEATURES,)), keras.layers.Dense(64, activation="relu"), keras.layers.Dense(CLASSES)]
+)
 model.compile(
     hora.keras.DistributedOptimizer(keras.optimizers.SGD(0.05, momentum=0.9)),
     loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"],

@@ -2,8 +2,8 @@
 
     python examples/50-spark-runner/notebook.py          # a cluster of two executors on this machine
 
-The cells of a notebook: two local processes first (np=-2), then two task slots of the cluster (np=2), where the rows of a
-data frame are. The result is the same.
+The cells of a notebook: two local processes first (np=-2), then two task slots of the cluster (np=2), where the rows of
+a data frame are. The result is the same.
 """
 
 # %%
@@ -20,7 +20,9 @@ def train(steps, lr=0.1):
     torch.manual_seed(0)
     truth = torch.arange(8.0).reshape(1, 8) / 8
     model = nn.Linear(8, 1)
-    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=lr), named_parameters=model.named_parameters())
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=lr), named_parameters=model.named_parameters()
+    )
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     g = torch.Generator().manual_seed(hvd.rank())
     for step in range(steps):

@@ -1,4 +1,5 @@
-"""One Spark table, two estimators: a PyTorch module and a Keras model, each trained by two tasks, as stages of pipelines.
+"""One Spark table, two estimators: a PyTorch module and a Keras model, each trained by two tasks, as stages of
+pipelines.
 
 python examples/52-estimators/train.py DIR           # a cluster of two executors on this machine; DIR keeps the runs
 """
@@ -45,7 +46,15 @@ def main(folder):
     vector = VectorAssembler(inputCols=["x", "y"], outputCol="features")
     for name, kind in (("pytorch", pytorch), ("keras", keras)):
         estimator = hora.spark.Estimator(
-            **kind(), np=2, epochs=12, batch_size=16, learning_rate=0.02, validation=0.1, store=folder, run_id=name, verbose=False
+            **kind(),
+            np=2,
+            epochs=12,
+            batch_size=16,
+            learning_rate=0.02,
+            validation=0.1,
+            store=folder,
+            run_id=name,
+            verbose=False,
         )
         fitted = Pipeline(stages=[vector, estimator]).fit(train)
         last = fitted.stages[-1].history[-1]

@@ -20,7 +20,9 @@ def train(steps):
         def each(x):
             with tf.GradientTape() as tape:
                 loss = tf.reduce_mean((x @ w - x @ truth) ** 2)
-            gradient = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.MEAN, tape.gradient(loss, w))
+            gradient = tf.distribute.get_replica_context().all_reduce(
+                tf.distribute.ReduceOp.MEAN, tape.gradient(loss, w)
+            )
             w.assign_sub(0.1 * gradient, read_value=False)
             return loss
 

@@ -1,4 +1,5 @@
-"""Many small models on parts of a table, which vote; with a Spark session the parts are the cluster's, without one this machine's processes fit them.
+"""Many small models on parts of a table, which vote; with a Spark session the parts are the cluster's, without one this
+machine's processes fit them.
 
 python examples/54-ensemble/train.py            # on this machine; with an argument, as `spark`, on a local Spark
 """
@@ -35,7 +36,9 @@ def main():
 
     forest = RandomForestClassifier(20, random_state=0)
     x = np.array(train.features.tolist())
-    print(f"one forest on all rows        {(forest.fit(x, train.label).predict(np.array(test.features.tolist())) == truth).mean():.3f}")
+    print(
+        f"one forest on all rows        {(forest.fit(x, train.label).predict(np.array(test.features.tolist())) == truth).mean():.3f}"
+    )
     for base, how in (
         (forest, {"by": "rows"}),
         (forest, {"by": "columns"}),
@@ -44,7 +47,9 @@ def main():
     ):
         model = hora.spark.PartitionEnsemble(base, n=4, **how).fit(given)
         what = f"{getattr(base, '__name__', 'forest')} by {how['by']}, {how.get('vote', 'soft')} votes"
-        print(f"4 models, {what:35} {(model.predict(test) == truth).mean():.3f}   rows {[r['rows'] for r in model.report]}")
+        print(
+            f"4 models, {what:35} {(model.predict(test) == truth).mean():.3f}   rows {[r['rows'] for r in model.report]}"
+        )
 
 
 if __name__ == "__main__":

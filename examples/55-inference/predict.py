@@ -28,7 +28,9 @@ def main(spark):
 
     first = scored.where("prediction is not null").orderBy("id").first()
     alone = load()(torch.tensor([[first.a, first.b, first.c, first.d]])).softmax(1).detach().numpy()[0]
-    print(f"row {first.id} is of class {first.prediction}, as the model alone says: {np.allclose(first.p, alone, atol=1e-5)}")
+    print(
+        f"row {first.id} is of class {first.prediction}, as the model alone says: {np.allclose(first.p, alone, atol=1e-5)}"
+    )
 
 
 if __name__ == "__main__":

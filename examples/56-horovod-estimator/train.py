@@ -11,9 +11,13 @@ from pyspark.sql import functions as F
 
 def table(spark, rows=2000):
     """Points in the plane; the label says whether they lie in a ring; every tenth validates."""
-    found = spark.range(rows).select((F.rand(1) * 4 - 2).alias("x"), (F.rand(2) * 4 - 2).alias("y"), (F.col("id") % 10 == 0).alias("held"))
+    found = spark.range(rows).select(
+        (F.rand(1) * 4 - 2).alias("x"), (F.rand(2) * 4 - 2).alias("y"), (F.col("id") % 10 == 0).alias("held")
+    )
     far = F.sqrt(F.col("x") ** 2 + F.col("y") ** 2)
-    return found.select(F.array("x", "y").alias("point"), ((far > 0.7) & (far < 1.6)).cast("int").alias("label"), "held")
+    return found.select(
+        F.array("x", "y").alias("point"), ((far > 0.7) & (far < 1.6)).cast("int").alias("label"), "held"
+    )
 
 
 def model_fn(features, labels, mode, params):
@@ -47,7 +51,8 @@ def main(folder):
     rows = table(spark).cache()
     for steps in (200, 400):  # the second goes on where the first has ended
         estimator = HorovodEstimator(
-            modelFn=model_fn, featureMapping={"point": "point"}, modelDir=f"{folder}/model", labelCol="label", batchSize=32,
+            modelFn=model_fn, featureMapping={"point": "point"}, modelDir=f"{folder}/model", labelCol="label",
+            batchSize=32,
             maxSteps=steps, isValidationCol="held", modelFnParams={"width": 32}, np=2,
         )  # fmt: skip
         fitted = estimator.fit(rows)

@@ -1,4 +1,5 @@
-"""A frame of Spark to two ranks of PyTorch: written once below a folder that all see, read by each rank in equal, shuffled parts.
+"""A frame of Spark to two ranks of PyTorch: written once below a folder that all see, read by each rank in equal,
+shuffled parts.
 
     pip install --no-index --find-links dist hora hora-petastorm
     python examples/60-spark-converter/train.py         # a cluster of two executors on this machine
@@ -21,7 +22,9 @@ def train(converter, epochs):
 
     hora.init()
     model = torch.nn.Linear(3, 1)
-    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.3), named_parameters=model.named_parameters())
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.3), named_parameters=model.named_parameters()
+    )
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     seen = []
     with converter.make_torch_dataloader(batch_size=50, num_epochs=epochs, seed=1) as loader:
@@ -48,7 +51,9 @@ def main():
     spark = SparkSession.builder.master("local-cluster[2,1,1024]").getOrCreate()
     columns = [F.randn(seed).alias(name) for seed, name in enumerate(["a", "b", "c"])]
     frame = spark.range(2000, numPartitions=4).select("id", *columns)
-    frame = frame.select("id", F.array("a", "b", "c").alias("features"), (2 * F.col("a") - F.col("b") + 0.5 * F.col("c")).alias("label"))
+    frame = frame.select(
+        "id", F.array("a", "b", "c").alias("features"), (2 * F.col("a") - F.col("b") + 0.5 * F.col("c")).alias("label")
+    )
     with tempfile.TemporaryDirectory() as folder:
         spark.conf.set(SparkDatasetConverter.PARENT_CACHE_DIR_URL_CONF, f"file://{folder}")
         converter = make_spark_converter(frame)  # doubles become float32

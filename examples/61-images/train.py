@@ -21,7 +21,12 @@ image, label = ("png", "cls") if source.endswith(".tar") else ("image", "label")
 
 hora.init()
 loader = hora.dataset.open(
-    source, columns={"image": image, "label": label}, decode={"image": ("rgb", (16, 16))}, global_batch=32, seed=1, last="drop"
+    source,
+    columns={"image": image, "label": label},
+    decode={"image": ("rgb", (16, 16))},
+    global_batch=32,
+    seed=1,
+    last="drop",
 )
 torch.manual_seed(0)
 model = nn.Sequential(nn.Conv2d(3, 8, 5, stride=2), nn.ReLU(), nn.Flatten(), nn.LazyLinear(2))
@@ -46,4 +51,6 @@ for epoch in range(12):
         print(f"epoch {epoch + 1}: {100 * counts[0] / counts[1]:.0f} % of {counts[1]:.0f} images", flush=True)
 if hora.rank() == 0:
     waits = loader.why()
-    print(f"read {waits['fetch']:.2f} s, copied {waits['gather']:.2f} s; the training waited {waits['caller_waited']:.2f} s")
+    print(
+        f"read {waits['fetch']:.2f} s, copied {waits['gather']:.2f} s; the training waited {waits['caller_waited']:.2f} s"
+    )

@@ -5,9 +5,9 @@
     hora run -np 1 python examples/62-resume/train.py DATA DIR          # goes on and ends
 
 DATA is a Parquet file or a folder of them with the columns id, a, b and y. Every fifth step rank 0 saves what must not
-be lost: the weights, and where the job stands in its data, which is a few numbers. The order of the rows depends neither
-on the number of ranks nor on the batch, so any number of ranks goes on at the very row. To show it, the ids of the rows
-are saved too, and compared at the end.
+be lost: the weights, and where the job stands in its data, which is a few numbers. The order of the rows depends
+neither on the number of ranks nor on the batch, so any number of ranks goes on at the very row. To show it, the ids of
+the rows are saved too, and compared at the end.
 """
 
 import json

@@ -1,8 +1,10 @@
-"""A table as a tf.data.Dataset on every rank: equal numbers of steps, an order for each epoch, and the place in it in the checkpoint.
+"""A table as a tf.data.Dataset on every rank: equal numbers of steps, an order for each epoch, and the place in it in
+the checkpoint.
 
 hora run -np 2 python examples/63-tensorflow-data/train.py DATA
 
-DATA is Parquet with columns a, b, label. Rank and size are the job's; the loader decodes on threads of this process, ahead of the training.
+DATA is Parquet with columns a, b, label. Rank and size are the job's; the loader decodes on threads of this process,
+ahead of the training.
 """
 
 import sys
@@ -14,7 +16,9 @@ import hora.dataset
 import hora.tensorflow
 
 hora.init()
-loader = hora.dataset.open(sys.argv[1], columns={"x": ["a", "b"], "y": "label", "id": "id"}, batch=50, seed=1, last="drop")
+loader = hora.dataset.open(
+    sys.argv[1], columns={"x": ["a", "b"], "y": "label", "id": "id"}, batch=50, seed=1, last="drop"
+)
 batches = loader.tensorflow()  # dicts of tensors, with known shapes and types
 
 w = tf.Variable(tf.zeros([2, 1]))

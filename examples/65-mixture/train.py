@@ -3,9 +3,9 @@
     hora run -np 2 python examples/65-mixture/train.py DATA
 
 DATA has two folders of Parquet files, web and code, with a column tokens of lists of different lengths. In every 1,000
-documents exactly as many are of each as the weights say, on however many ranks. Documents become rows of 64 tokens without
-gaps; `tokens.document` says where one ends and the next begins, which attention and positions need to know. What is learnt
-here is how often each token comes, which is enough to see that all ranks have learnt the same.
+documents exactly as many are of each as the weights say, on however many ranks. Documents become rows of 64 tokens
+without gaps; `tokens.document` says where one ends and the next begins, which attention and positions need to know.
+What is learnt here is how often each token comes, which is enough to see that all ranks have learnt the same.
 """
 
 import os

@@ -27,7 +27,9 @@ converter = SparkDatasetConverter(*hora.broadcast_object(parts if hora.rank() ==
 model = torch.nn.Linear(2, 1, bias=False)
 torch.nn.init.zeros_(model.weight)
 taken = []
-with converter.make_torch_dataloader(batch_size=50, num_epochs=2, cur_shard=hora.rank(), shard_count=hora.size()) as loader:
+with converter.make_torch_dataloader(
+    batch_size=50, num_epochs=2, cur_shard=hora.rank(), shard_count=hora.size()
+) as loader:
     for batch in loader:
         taken += batch["id"].tolist()
         loss = ((model(batch["x"])[:, 0] - batch["y"]) ** 2).mean()

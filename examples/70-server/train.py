@@ -5,8 +5,8 @@
     hora metrics 1
     hora artifacts 1 --to results
 
-Two ranks fit a line through points, each through its own half. When the job is preempted, paused or lost with its machine it
-starts again with what outputs/ had, and goes on from there.
+Two ranks fit a line through points, each through its own half. When the job is preempted, paused or lost with its
+machine it starts again with what outputs/ had, and goes on from there.
 """
 
 import json

@@ -1,10 +1,12 @@
 """A script for Azure Machine Learning's first SDK, on a server of hora. Nothing in it knows of hora.
 
     hora up                                                     # in another terminal
-    pip install --no-index --find-links dist hora-azureml
+    pip install pyyaml torch cloudpickle psutil                 # what hora's wheels and this script need
+    pip install --no-index --find-links dist hora hora-compat hora-azureml
     cd examples/71-azureml && python submit.py
 
-It asks for a cluster, hands over a Horovod script for two processes, waits for it, and reads what it has logged and kept.
+It asks for a cluster, hands over a Horovod script for two processes, waits for it, and reads what it has logged and
+kept.
 """
 
 import azureml.core

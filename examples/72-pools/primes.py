@@ -6,9 +6,9 @@
     hora nodes                                                              # they are there for another minute
     hora artifacts 1 --to results
 
-Four processes on two nodes count primes, each in a quarter of the numbers. The nodes are processes of the server's machine here; with
-`--provider command` they are machines that your own commands make, and with `hora pool add lab` those on which somebody runs what
-`hora pool token lab` prints. The job file stays the same.
+Four processes on two nodes count primes, each in a quarter of the numbers. The nodes are processes of the server's
+machine here; with `--provider command` they are machines that your own commands make, and with `hora pool add lab`
+those on which somebody runs what `hora pool token lab` prints. The job file stays the same.
 """
 
 import os

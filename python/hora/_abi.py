@@ -151,7 +151,8 @@ def open_library(path: str) -> Any:
 
 
 def in_a_job(path: str) -> str | None:
-    """Another copy of the library that this process has loaded and that is in a job: one of another folder, as a vendored package has."""
+    """Another copy of the library that this process has loaded and that is in a job: one of another folder, as a
+    vendored package has."""
     try:
         with open("/proc/self/maps", encoding="utf-8", errors="replace") as f:
             mapped = {line.split(maxsplit=5)[5].rstrip("\n") for line in f if "libhora" in line}
@@ -178,7 +179,8 @@ class Calls(NamedTuple):
 
     Each takes last what the operation works on, and has put it into `flights` under the ticket when it answers one. The
     number that it answers looks after itself: when nothing refers to it any more, the ticket is released, or is one of
-    the `orphans` while its operation goes on. Those of calls that wait (`run`, `start`, others where `awaited`) are True there.
+    the `orphans` while its operation goes on. Those of calls that wait (`run`, `start`, others where `awaited`) are
+    True there.
     """
 
     run: Callable[[int, bytes, Any, bool], int]
@@ -249,7 +251,9 @@ def by_ctypes(lib: Any, flights: dict[int, Any], orphans: dict[int, bool]) -> Ca
     def submit(group: int, ops: bytes, n: int, keep: Any, awaited: bool) -> list[int] | None:
         tickets: Any = (c_uint64 * n)()
         bad: list[int] = []
-        made = fly(tickets, lambda: bad.extend(starmap(lib.hora_submit, ((group, ops, n, tickets),))), ops, keep, awaited)
+        made = fly(
+            tickets, lambda: bad.extend(starmap(lib.hora_submit, ((group, ops, n, tickets),))), ops, keep, awaited
+        )
         return None if bad[0] < 0 else made
 
     return Calls(
@@ -300,7 +304,8 @@ def view(address: int, nbytes: int, owner: Any) -> memoryview:
 
 
 def take(lib: Any, ticket: int, out: Outcome) -> bool:
-    """Have what an ended ticket left written into `out`, which its maker keeps: memory is lost nowhere. False on failure."""
+    """Have what an ended ticket left written into `out`, which its maker keeps: memory is lost nowhere. False on
+    failure."""
     out.size = ctypes.sizeof(Outcome)
     return lib.hora_result(ticket, ctypes.byref(out)) >= 0
 

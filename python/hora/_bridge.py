@@ -1,4 +1,5 @@
-"""What the frameworks' packages share: compiled programs call the library by addresses, and fail in classes of their own.
+"""What the frameworks' packages share: compiled programs call the library by addresses, and fail in classes of their
+own.
 
 A compiled program outlives an epoch, a group's handle does not: programs name groups by numbers (bridges.h).
 """
@@ -17,6 +18,7 @@ _lock = threading.Lock()  # guards the two below
 _numbers: dict[tuple[tuple[int, ...], str], int] = {}  # ranks and tag of a group → its number
 _bound: dict[int, int] = {}  # number → the handle that it stands for
 _recovers: list[Callable[[], None]] = []  # what frameworks drop of a life of the world that is over
+_resizes: list[Callable[[], None]] = []  # what frameworks drop of a life of the world that is over
 
 
 def number(group: Group | None) -> int:
@@ -52,6 +54,17 @@ def failure(error: BaseException) -> HoraError | None:
 def on_recover(drop: Callable[[], None]) -> None:
     """Call `drop` on the training's thread before a next epoch is joined."""
     _recovers.append(drop)
+
+
+def on_resize(drop: Callable[[], None]) -> None:
+    """Call `drop` when a next epoch has another number of ranks than the one before."""
+    _resizes.append(drop)
+
+
+def resized() -> None:
+    """Have the frameworks drop what they have compiled for another number of ranks."""
+    for drop in _resizes:
+        drop()
 
 
 def recover() -> None:

@@ -22,7 +22,9 @@ _Made = tuple[Call, _Finish]
 def root_in(root: int, g: Group, what: str) -> int:
     """root, if the group has it."""
     if not 0 <= root < g.size:
-        raise ArgumentError(f"{what}: root={root} is not in a group of {g.size}; ranks count within the group, from 0 to {g.size - 1}")
+        raise ArgumentError(
+            f"{what}: root={root} is not in a group of {g.size}; ranks count within the group, from 0 to {g.size - 1}"
+        )
     return root
 
 
@@ -36,7 +38,9 @@ class _Way:
 
     __slots__ = ("async_", "flags", "group", "kind", "name", "timeout")
 
-    def __init__(self, kind: Kind, group: Group | None, async_: bool, name: Any, named: bool, timeout: float | None) -> None:
+    def __init__(
+        self, kind: Kind, group: Group | None, async_: bool, name: Any, named: bool, timeout: float | None
+    ) -> None:
         self.kind, self.group, self.async_, self.name, self.timeout = kind, group_of(group), async_, name, timeout
         self.flags = NAMED if named else 0
         _world.world_info()
@@ -87,7 +91,9 @@ def _into(out: Any, x: Any, a: Array, shape: tuple[int, ...], what: str) -> Arra
         return a.new(shape)
     b = arrays.write(out)
     if b.dtype != a.dtype:
-        raise ArgumentError(f"{what}: out has element type {arrays.DTYPE_NAMES[b.dtype]}, x has {arrays.DTYPE_NAMES[a.dtype]}")
+        raise ArgumentError(
+            f"{what}: out has element type {arrays.DTYPE_NAMES[b.dtype]}, x has {arrays.DTYPE_NAMES[a.dtype]}"
+        )
     n = 1
     for d in shape:
         n *= d
@@ -118,7 +124,12 @@ def allreduce(x: Any, op: Any, out: Any, group: Group | None, prescale: float, p
         b = a if a.family.write == a.family.read else arrays.write(x)
     else:
         b = _into(out, x, a, a.shape, "allreduce")
-    g.run(Call(_ALLREDUCE, code, a.dtype, 0, a.ptr, b.ptr, a.count, prescale=prescale, postscale=postscale, shape=a.shape), (a, b))
+    g.run(
+        Call(
+            _ALLREDUCE, code, a.dtype, 0, a.ptr, b.ptr, a.count, prescale=prescale, postscale=postscale, shape=a.shape
+        ),
+        (a, b),
+    )
     if out is x:
         arrays.hasten(type(x), a.family)
     return b.family.value(b)
@@ -180,7 +191,8 @@ def reduce_scatter(
         even = len(set(rows)) == 1
         call = Call(
             way.kind, number, a.dtype, 0, a.ptr, b.ptr, a.count, recv_count=b.count,
-            recv_counts=None if even else _elements(rows, a.row), prescale=prescale, postscale=postscale, timeout=timeout,
+            recv_counts=None if even else _elements(rows, a.row), prescale=prescale, postscale=postscale,
+            timeout=timeout,
             shape=a.shape, name=label, flags=way.flags, keep=(a, b),
         )  # fmt: skip
         return call, _value(b)
@@ -191,7 +203,9 @@ def reduce_scatter(
 # -- moves
 
 
-def broadcast(x: Any, root: int, out: Any, group: Group | None, async_: bool, name: Any, named: bool, timeout: float | None) -> Any:
+def broadcast(
+    x: Any, root: int, out: Any, group: Group | None, async_: bool, name: Any, named: bool, timeout: float | None
+) -> Any:
     way = _Way(Kind.BROADCAST, group, async_, name, named, timeout)
     root_in(root, way.group, "broadcast")
 
@@ -199,7 +213,18 @@ def broadcast(x: Any, root: int, out: Any, group: Group | None, async_: bool, na
         a = arrays.read(x)
         b = _into(out, x, a, a.shape, "broadcast")
         call = Call(
-            way.kind, 0, a.dtype, root, a.ptr, b.ptr, a.count, timeout=timeout, shape=a.shape, name=label, flags=way.flags, keep=(a, b)
+            way.kind,
+            0,
+            a.dtype,
+            root,
+            a.ptr,
+            b.ptr,
+            a.count,
+            timeout=timeout,
+            shape=a.shape,
+            name=label,
+            flags=way.flags,
+            keep=(a, b),
         )
         return call, _value(b)
 
@@ -207,7 +232,8 @@ def broadcast(x: Any, root: int, out: Any, group: Group | None, async_: bool, na
 
 
 def _counted(a: Array) -> Array:
-    """What is sent of an array whose rows are counted by their elements: of rows without any an element each stands for them."""
+    """What is sent of an array whose rows are counted by their elements: of rows without any an element each stands for
+    them."""
     return a if a.row else a.new((a.rows,))
 
 
@@ -234,7 +260,8 @@ def allgather(
         if out is None and sizes is None:
             sent = _counted(a)
             call = Call(
-                way.kind, 0, a.dtype, 0, sent.ptr, 0, sent.count, recv_count=0, row=a.row, timeout=timeout, shape=shape, name=label,
+                way.kind, 0, a.dtype, 0, sent.ptr, 0, sent.count, recv_count=0, row=a.row, timeout=timeout, shape=shape,
+                name=label,
                 flags=way.flags | SIZES, keep=sent,
             )  # fmt: skip
             return call, lambda ticket: _taken(a, ticket)[0]
@@ -284,7 +311,9 @@ def scatter(
     if g.rank == root:
         a = arrays.read(x)
         if not a.shape or (rows is None and a.rows % g.size) or (rows is not None and sum(rows) != a.rows):
-            raise ArgumentError(f"scatter: {a.rows} rows of x cannot be divided over {g.size} ranks; give sizes that sum to {a.rows}")
+            raise ArgumentError(
+                f"scatter: {a.rows} rows of x cannot be divided over {g.size} ranks; give sizes that sum to {a.rows}"
+            )
         b = _into(out, x, a, a.with_rows(rows[root] if rows else a.rows // g.size), "scatter")
     elif out is not None:
         b = arrays.write(out)
@@ -292,16 +321,20 @@ def scatter(
         like = arrays.read(x)
         b = like.new(like.with_rows(rows[g.rank]) if rows else like.shape)
     else:
-        raise ArgumentError(f"scatter: rank {g.rank} is not the root and has neither out nor an x that gives type and shape of its part")
+        raise ArgumentError(
+            f"scatter: rank {g.rank} is not the root and has neither out nor an x that gives type and shape of its part"
+        )
     call = Call(
         way.kind, 0, b.dtype, root, a.ptr if a else 0, b.ptr, a.count if a else 0, recv_count=b.count,
-        send_counts=_elements(rows, b.row) if rows else None, timeout=timeout, name=way.label(), flags=way.flags, keep=(a, b),
+        send_counts=_elements(rows, b.row) if rows else None, timeout=timeout, name=way.label(), flags=way.flags,
+        keep=(a, b),
     )  # fmt: skip
     return way.one(call, _value(b))
 
 
 def alltoall(
-    x: Any, splits: Sequence[int] | None, out: Any, recv_splits: Sequence[int] | None, group: Group | None, async_: bool,
+    x: Any, splits: Sequence[int] | None, out: Any, recv_splits: Sequence[int] | None, group: Group | None,
+    async_: bool,
     name: Any, named: bool, timeout: float | None,
 ) -> Any:  # fmt: skip
     way = _Way(Kind.ALLTOALL, group, async_, name, named, timeout)
@@ -314,7 +347,8 @@ def alltoall(
         at, room = (b.ptr, b.count) if b is not None else (0, 0)
         flags = way.flags | (SIZES if b is None else 0)
         return Call(
-            way.kind, 0, a.dtype, 0, sent.ptr, at, count, recv_count=room, timeout=timeout, shape=a.shape, name=way.label(), flags=flags,
+            way.kind, 0, a.dtype, 0, sent.ptr, at, count, recv_count=room, timeout=timeout, shape=a.shape,
+            name=way.label(), flags=flags,
             keep=(sent, b), **more,
         )  # fmt: skip
 
@@ -347,7 +381,9 @@ def send(x: Any, to: int, tag: int, group: Group | None, async_: bool, timeout: 
     way = _Way(Kind.SEND, group, async_, None, False, timeout)
     a = arrays.read(x)
     root = root_in(to, way.group, "send")
-    return way.one(Call(way.kind, 0, a.dtype, root, a.ptr, 0, a.count, recv_count=0, timeout=timeout, tag=tag, keep=a), _nothing)
+    return way.one(
+        Call(way.kind, 0, a.dtype, root, a.ptr, 0, a.count, recv_count=0, timeout=timeout, tag=tag, keep=a), _nothing
+    )
 
 
 def recv(out: Any, source: int | None, tag: int, group: Group | None, async_: bool, timeout: float | None) -> Any:

@@ -31,7 +31,9 @@ class DLPack:
         else:
             at = _abi.capsule_pointer(self.capsule, b"dltensor")
         self.read_only = bool(flags & _READ_ONLY)
-        data, device, _, ndim, self.code, self.bits, self.lanes, shape, strides, offset = _TENSOR.unpack(_abi.peek(at, _TENSOR.size))
+        data, device, _, ndim, self.code, self.bits, self.lanes, shape, strides, offset = _TENSOR.unpack(
+            _abi.peek(at, _TENSOR.size)
+        )
         self.on_host = device in (1, 3, 11)  # the host's own, and what CUDA and ROCm have pinned there
         self.shape: tuple[int, ...] = struct.unpack(f"@{ndim}q", _abi.peek(shape, 8 * ndim))
         self.ptr = data + offset

@@ -18,7 +18,11 @@ __all__ = ["doubt"]
 _HARMLESS = {"TMonitor", "HistorySavingThread", "Heartbeat", "ParentPollerUnix"}
 # Signals that somebody outside sends to end, suspend or resize a program, or a child's end does.
 _OUTSIDE = {signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGWINCH, signal.SIGTSTP, signal.SIGCONT}
-_TIMERS = {signal.SIGALRM: signal.ITIMER_REAL, signal.SIGVTALRM: signal.ITIMER_VIRTUAL, signal.SIGPROF: signal.ITIMER_PROF}
+_TIMERS = {
+    signal.SIGALRM: signal.ITIMER_REAL,
+    signal.SIGVTALRM: signal.ITIMER_VIRTUAL,
+    signal.SIGPROF: signal.ITIMER_PROF,
+}
 
 
 def _handled() -> str:

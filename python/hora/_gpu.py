@@ -23,7 +23,8 @@ __all__ = ["Gpu", "nccl_beside"]
 
 
 def nccl_beside() -> str:
-    """Where a wheel of NVIDIA's has put NCCL, "" when there is none; a copy that is loaded already is preferred to it."""
+    """Where a wheel of NVIDIA's has put NCCL, "" when there is none; a copy that is loaded already is preferred to
+    it."""
     for folder in sys.path:
         for found in glob.glob(os.path.join(folder, "nvidia", "nccl", "lib", "libnccl.so.2")):
             return found
@@ -105,7 +106,9 @@ class Gpu:
             if r < 0:
                 raise _lib.failure("hora_gpu_wait")
             if end is not None and time.monotonic() > end:
-                raise DeadlineError(f"wait for operation on GPU {self.device}: it had not begun within the timeout of {timeout:g} s")
+                raise DeadlineError(
+                    f"wait for operation on GPU {self.device}: it had not begun within the timeout of {timeout:g} s"
+                )
 
     def wait(self, ticket: int, timeout: float | None = None) -> bool:
         """Wait on the host until the operation has ended on the GPU; False after `timeout` seconds."""

@@ -39,7 +39,8 @@ def _cluster(base: Any) -> Any:
 
         @classmethod
         def get_local_process_id(cls) -> int | None:
-            """Which of the host's accelerators is this process': all where it is alone there, or was given its own by --gpus."""
+            """Which of the host's accelerators is this process': all where it is alone there, or was given its own by
+            --gpus."""
             alone = os.environ.get("HORA_LOCAL_SIZE", "1") == "1"
             given = os.environ.get("CUDA_VISIBLE_DEVICES", "").count(",") == 0 and "CUDA_VISIBLE_DEVICES" in os.environ
             return None if alone or given else int(os.environ["HORA_LOCAL_RANK"])

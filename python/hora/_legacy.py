@@ -1,8 +1,9 @@
-"""`hora run --legacy tf1`: names of TensorFlow 1 and Keras 2 that today's releases lack, so that old scripts run as they are.
+"""`hora run --legacy tf1`: names of TensorFlow 1 and Keras 2 that today's releases lack, so that old scripts run as
+they are.
 
-Modules get them as they are imported, in whatever order; what a module has itself stays as it is. TensorFlow's come from its own
-tf.compat.v1. Processes of such a job install this before their first line (hora_legacy.pth in the wheel, where HORA_LEGACY is
-set), and `import hora` does at the latest.
+Modules get them as they are imported, in whatever order; what a module has itself stays as it is. TensorFlow's come
+from its own tf.compat.v1. Processes of such a job install this before their first line (hora_legacy.pth in the wheel,
+where HORA_LEGACY is set), and `import hora` does at the latest.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from collections.abc import Callable, Sequence
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+from ._gone import MODULES, MULTI_GPU, Gone, Several, With, from_keras_two
+
 # Modules of Keras 2 that Keras 3 has under another name.
 MOVED = {
     "keras.backend.tensorflow_backend": "keras.backend",
-    "keras.engine": "keras.models",
+    "keras.engine": "keras.models keras.layers",
     "keras.engine.base_layer": "keras.layers",
     "keras.engine.input_layer": "keras.layers",
     "keras.engine.training": "keras.models",
@@ -30,6 +33,8 @@ MOVED = {
     "keras.layers.convolutional_recurrent": "keras.layers",
     "keras.layers.core": "keras.layers",
     "keras.layers.embeddings": "keras.layers",
+    "keras.layers.experimental": "keras.layers",
+    "keras.layers.experimental.preprocessing": "keras.layers",
     "keras.layers.merge": "keras.layers",
     "keras.layers.noise": "keras.layers",
     "keras.layers.normalization": "keras.layers",
@@ -37,6 +42,7 @@ MOVED = {
     "keras.layers.recurrent": "keras.layers",
     "keras.layers.wrappers": "keras.layers",
     "keras.objectives": "keras.losses",
+    "keras.preprocessing.text": "keras._tf_keras.keras.preprocessing.text",
     "keras.utils.data_utils": "keras.utils",
     "keras.utils.np_utils": "keras.utils",
     "keras.utils.generic_utils": "keras.utils",
@@ -44,6 +50,10 @@ MOVED = {
     "keras.wrappers": "keras.models",
 }
 
+_INITIALIZERS = {
+    "normal": "RandomNormal", "uniform": "RandomUniform", "random_normal": "RandomNormal",
+    "random_uniform": "RandomUniform", "zero": "Zeros", "one": "Ones",
+}  # fmt: skip
 _GENERATORS = {"fit_generator": "fit", "evaluate_generator": "evaluate", "predict_generator": "predict"}
 _GONE = ("workers", "use_multiprocessing", "max_queue_size", "max_q_size", "pickle_safe")
 
@@ -72,17 +82,23 @@ class _Finder(importlib.abc.MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         short = fullname.removeprefix("tensorflow.")
-        if self._busy or fullname not in _GIVERS and short not in MOVED:
+        if self._busy or fullname not in _GIVERS and short not in MOVED and fullname not in MODULES:
             return None
         self._busy = True  # the others are asked, this one aside
         try:
-            spec = importlib.util.find_spec(fullname) if fullname in _GIVERS else None
+            spec = importlib.util.find_spec(fullname) if fullname in _GIVERS or fullname in MODULES else None
         finally:
             self._busy = False
+        if fullname in MODULES:
+            if spec is None:
+                raise ModuleNotFoundError(MODULES[fullname], name=fullname)
+            return spec
         if spec is not None and spec.loader is not None:
             spec.loader = _Completing(spec.loader, _GIVERS[fullname])  # type: ignore[assignment]
         elif spec is None and short in MOVED:
-            spec = importlib.machinery.ModuleSpec(fullname, _Moved(fullname[: -len(short)] + MOVED[short]), is_package=True)
+            before = fullname[: -len(short)]
+            to = [before + name for name in MOVED[short].split()]
+            spec = importlib.machinery.ModuleSpec(fullname, _Moved(to), is_package=True)
         return spec
 
 
@@ -108,19 +124,21 @@ class _Completing(importlib.abc.Loader):
 
 
 class _Moved(importlib.abc.Loader):
-    """A module whose names are another's."""
+    """A module whose names are those of others."""
 
-    def __init__(self, to: str) -> None:
+    def __init__(self, to: list[str]) -> None:
         self._to = to
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
         return None
 
     def exec_module(self, module: ModuleType) -> None:
-        fall_back(module, lambda: importlib.import_module(self._to))
+        fall_back(module, lambda: Several(*self._to))
 
 
-def fall_back(module: ModuleType, find: Callable[[], Any], give: Callable[[ModuleType, Any], Any] | None = None) -> None:
+def fall_back(
+    module: ModuleType, find: Callable[[], Any], give: Callable[[ModuleType, Any], Any] | None = None
+) -> None:
     """Have a module answer for names that it lacks with those of what `find` finds."""
     before = vars(module).get("__getattr__")
 
@@ -128,11 +146,15 @@ def fall_back(module: ModuleType, find: Callable[[], Any], give: Callable[[Modul
         if before is not None:
             try:
                 return before(name)
+            except Gone:
+                raise
             except AttributeError:
                 pass
         if not name.startswith("__"):
             try:
                 return getattr(find(), name)
+            except Gone:
+                raise
             except (AttributeError, ImportError):
                 pass
         raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
@@ -145,7 +167,10 @@ def fall_back(module: ModuleType, find: Callable[[], Any], give: Callable[[Modul
 
 def _tensorflow(tf: ModuleType) -> None:
     old = tf.compat.v1
-    fall_back(tf, lambda: old)
+    root = With(old, layers=from_keras_two(old.layers, "tf.layers"))
+    fall_back(tf, lambda: root)
+    cells = With(old.nn, rnn_cell=from_keras_two(getattr(old.nn, "rnn_cell", None), "tf.nn.rnn_cell"))
+    fall_back(tf.nn, lambda: cells)
     for name in dir(old):
         ours, theirs = vars(tf).get(name), vars(old).get(name)
         if type(ours) is ModuleType and isinstance(theirs, ModuleType) and ours is not theirs and name != "compat":
@@ -168,7 +193,8 @@ def _datasets(tf: ModuleType) -> None:
 
 
 class _Sessions:
-    """K.set_session and K.get_session: Keras 3 has no session, so that one is kept for who asks, and its devices are used."""
+    """K.set_session and K.get_session: Keras 3 has no session, so that one is kept for who asks, and its devices are
+    used."""
 
     def __init__(self) -> None:
         self._held: Any = None
@@ -187,7 +213,9 @@ class _Sessions:
             for gpu in gpus:
                 tf.config.experimental.set_memory_growth(gpu, options.allow_growth)
         except RuntimeError as error:  # they are in use already
-            sys.stderr.write(f"hora: set_session came too late to choose devices: {error}; call it before anything else of TensorFlow\n")
+            sys.stderr.write(
+                f"hora: set_session came too late to choose devices: {error}; call it before anything else of TensorFlow\n"
+            )
 
     def get_session(self) -> Any:
         """The session that was set, or a new one."""
@@ -201,12 +229,46 @@ class _Sessions:
 _sessions = _Sessions()
 
 
+class _Phase:
+    """Whether layers train, which no layer of Keras 3 asks: a number, in a graph of TensorFlow 1 what can be fed."""
+
+    def __init__(self) -> None:
+        self._set = 0
+
+    def set_learning_phase(self, value: int) -> None:
+        self._set = int(value)
+
+    def learning_phase(self) -> Any:
+        import tensorflow as tf
+
+        if tf.executing_eagerly():
+            return self._set
+        graph: Any = tf.compat.v1.get_default_graph()
+        if not hasattr(graph, "_hora_phase"):
+            graph._hora_phase = tf.compat.v1.placeholder_with_default(self._set, [], name="keras_learning_phase")
+        return graph._hora_phase
+
+
+_phase = _Phase()
+_ORDERINGS = {"tf": "channels_last", "th": "channels_first"}
+
+
 class _OldBackend:
     """What K lacks: sessions, then the functions that Keras keeps for tf.keras."""
 
     def __getattr__(self, name: str) -> Any:
         if name in ("set_session", "get_session"):
             return getattr(_sessions, name)
+        if name in ("learning_phase", "set_learning_phase"):
+            return getattr(_phase, name)
+        if name == "tf":
+            return importlib.import_module("tensorflow")
+        if name == "image_dim_ordering":
+            return lambda: (
+                "tf" if importlib.import_module("keras").config.image_data_format() == _ORDERINGS["tf"] else "th"
+            )
+        if name == "set_image_dim_ordering":
+            return lambda how: importlib.import_module("keras").config.set_image_data_format(_ORDERINGS[how])
         if name == "get_value":  # tf.keras' own forms know no variable of Keras 3
             return importlib.import_module("keras.ops").convert_to_numpy
         if name == "set_value":
@@ -224,12 +286,22 @@ def _keras(keras: ModuleType) -> None:
     for module in (keras.backend, importlib.import_module("keras._tf_keras.keras.backend")):
         fall_back(module, _OldBackend)
     fall_back(keras.preprocessing.image, lambda: importlib.import_module("keras._tf_keras.keras.preprocessing.image"))
+    fall_back(keras.preprocessing, lambda: SimpleNamespace(text=importlib.import_module("keras.preprocessing.text")))
+    for utils in (keras.utils, importlib.import_module("keras._tf_keras.keras.utils")):
+        fall_back(utils, lambda: SimpleNamespace(multi_gpu_model=MULTI_GPU))
+    for name in ("keras.layers", "keras._tf_keras.keras.layers"):
+        layers = importlib.import_module(name)
+        has = SimpleNamespace(experimental=SimpleNamespace(preprocessing=layers))
+        fall_back(layers, lambda has=has: has)  # type: ignore[misc]
     for old in ("np_utils", "generic_utils"):
         if not hasattr(keras.utils, old):
             setattr(keras.utils, old, keras.utils)
     for name in ("losses", "metrics", "initializers"):  # what tf.losses and so on are, once they are asked for
         module = importlib.import_module(f"keras._tf_keras.keras.{name}")
         short = SimpleNamespace(**vars(module))  # Keras 2's short names, as mse
+        if name == "initializers":
+            for old, now in _INITIALIZERS.items():
+                setattr(short, old, getattr(module, now))
         fall_back(getattr(keras, name), lambda short=short: short)  # type: ignore[misc]
         fall_back(module, lambda name=name: getattr(importlib.import_module("tensorflow").compat.v1, name))  # type: ignore[misc]
     _optimizers(keras)
@@ -244,7 +316,8 @@ def _keras_two(backend: ModuleType) -> None:
 
 
 def _twin(module: ModuleType) -> None:
-    """`import tensorflow.keras.backend` makes a second module of the file that tf.keras.backend comes from: it has what that one has."""
+    """`import tensorflow.keras.backend` makes a second module of the file that tf.keras.backend comes from: it has what
+    that one has."""
     place = module.__name__.removeprefix("tensorflow")
     for name, other in list(sys.modules.items()):
         if name.endswith(place) and other is not module and getattr(other, "__file__", None) == module.__file__:
@@ -288,5 +361,9 @@ def _optimizers(keras: ModuleType) -> None:
 
 _GIVERS: dict[str, Callable[[ModuleType], None]] = {"tensorflow": _tensorflow, "keras": _keras}
 # tf_keras' backend, that of tf.keras where it is Keras 2, and of TensorFlow up to 2.15.
-_GIVERS |= dict.fromkeys(("tf_keras.backend", "tf_keras.api._v2.keras.backend", "keras.api._v2.keras.backend"), _keras_two)
-_GIVERS |= dict.fromkeys((f"tensorflow.keras.{name}" for name in ("backend", "losses", "metrics", "initializers")), _twin)
+_GIVERS |= dict.fromkeys(
+    ("tf_keras.backend", "tf_keras.api._v2.keras.backend", "keras.api._v2.keras.backend"), _keras_two
+)
+_GIVERS |= dict.fromkeys(
+    (f"tensorflow.keras.{name}" for name in ("backend", "losses", "metrics", "initializers", "utils")), _twin
+)

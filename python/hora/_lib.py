@@ -91,7 +91,9 @@ age = 0  # which life of the world this is: plans of another are void
 # Signal handlers may raise between any two steps. So what an operation reads and writes is here before its ticket is in
 # anybody's hands (_abi.Calls), and whoever loses a ticket, by an exception or by dropping a handle, leaves an orphan.
 in_flight: dict[int, Any] = {}  # ticket → what its operation reads and writes
-orphans: dict[int, bool] = {}  # tickets that nobody waits for any more → whether their call waited; reap() releases them
+orphans: dict[
+    int, bool
+] = {}  # tickets that nobody waits for any more → whether their call waited; reap() releases them
 
 
 def load() -> Any:
@@ -237,7 +239,8 @@ def reap() -> None:
 
 
 def _again() -> bool:
-    """Whether a call that has failed is to be made again: the name is still in use by one that was cut short, and is free by now.
+    """Whether a call that has failed is to be made again: the name is still in use by one that was cut short, and is
+    free by now.
 
     That one is the earlier call on every rank: this one could not end before it either.
     """

@@ -36,11 +36,13 @@ class Store(Protocol):
         """Whether it is there within this time. Raises where the store is gone."""
 
 
-def meet(store: Store, rank: int, size: int, timeout: float, late: Callable[[str], Exception], waiting: Callable[[str], str]) -> None:
+def meet(
+    store: Store, rank: int, size: int, timeout: float, late: Callable[[str], Exception], waiting: Callable[[str], str]
+) -> None:
     """Wait in the store until every rank has come.
 
-    A rank may be as late as `timeout` seconds; `late` makes the error then, and `waiting` the sentence of a warning before, out of
-    the ranks that are missing, in words.
+    A rank may be as late as `timeout` seconds; `late` makes the error then, and `waiting` the sentence of a warning
+    before, out of the ranks that are missing, in words.
     """
     store.set(f"host/{rank}", socket.gethostname())
     if store.add("count", 1) == size:

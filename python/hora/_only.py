@@ -1,6 +1,7 @@
 """The extension module `_fast`, where it can be loaded, and only in the interpreter that the process began with.
 
-Threads of the library and of ctypes know that one alone: in a subinterpreter the process would wait for itself at its end.
+Threads of the library and of ctypes know that one alone: in a subinterpreter the process would wait for itself at its
+end.
 """
 
 from __future__ import annotations

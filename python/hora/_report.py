@@ -37,8 +37,9 @@ def value(name: str, value: Any) -> float | str:
 def report(step: int | None = None, **metrics: Any) -> bool:
     """Tells the server numbers of this rank: `hora.report(step, loss=loss, accuracy=acc)`.
 
-    Without a step, calls are counted from 0. Any rank may report. The numbers are shown by `hora metrics ID` and on
-    the job's page; under hora.spark.run the driver's line shows the newest. Elsewhere nothing happens and the answer is False.
+    Without a step, calls are counted from 0. Any rank may report. The numbers are shown by `hora metrics ID` and on the
+    job's page; under hora.spark.run the driver's line shows the newest. Elsewhere nothing happens and the answer is
+    False.
 
     >>> hora.report(10, loss=0.5)
     False

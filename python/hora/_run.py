@@ -16,7 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from . import _settings, _travel
 from .errors import ArgumentError, HoraError, PeerLostError
@@ -30,7 +30,8 @@ _LAST_LINES = 40  # of the workers' output, for the error of a job that left no 
 
 
 def _shown(text: str) -> str:
-    """What would act on a terminal, shown instead: controls but tab and line end, and what turns the direction of writing."""
+    """What would act on a terminal, shown instead: controls but tab and line end, and what turns the direction of
+    writing."""
     acts = "[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
     return re.sub(acts, lambda m: m[0].encode("unicode_escape").decode(), text)
 
@@ -69,10 +70,11 @@ def program() -> str:
 
 
 def run(
-    func: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, np: int = 1, *,
-    hosts: str | None = None, hostfile: str | None = None, env: Mapping[str, str] | None = None,
+    func: Callable[..., Any] | None = None, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None,
+    np: int = 1, *, hosts: str | None = None, hostfile: str | None = None, env: Mapping[str, str] | None = None,
     flags: Sequence[str] = (), python: str | None = None, verbose: bool = False, timeout: float | None = None,
-    min_np: int | None = None, max_np: int | None = None, **settings: Unpack[_settings.Settings],
+    min_np: int | None = None, max_np: int | None = None, adopt: str | os.PathLike[str] | None = None,
+    **settings: Unpack[_settings.Settings],
 ) -> list[Any]:  # fmt: skip
     """Run `func(*args, **kwargs)` on `np` processes and return their results, by rank.
 
@@ -84,8 +86,12 @@ def run(
     exception, with the worker's rank and traceback as its cause.
 
     With `min_np`, `max_np`, `restarts`, `on_loss` or `discover` the job is elastic, and the function trains with
-    `hora.elastic.run`: workers may fail (`restarts=N` replaces them) as long as `min_np` are left, and those that are there
-    at the end leave results.
+    `hora.elastic.run`: workers may fail (`restarts=N` replaces them) as long as `min_np` are left, and those that are
+    there at the end leave results.
+
+    The job ends with this program, unless `coordinator_state` names a folder: its workers then go on for a minute
+    (HORA_ADOPT_TIMEOUT), in which `hora.run(adopt=folder)` in another program takes them over, and returns their
+    results, also those of a job that has ended meanwhile. It takes `verbose`, `timeout` and `events` beside.
 
     >>> def train(lr):
     ...     import hora
@@ -94,16 +100,28 @@ def run(
     >>> hora.run(train, args=(0.1,), np=2)
     [0.2, 0.2]
     """
+    if adopt is not None:
+        others: dict[str, Any] = {
+            "hosts": hosts,
+            "hostfile": hostfile,
+            "env": env,
+            "python": python,
+            "min_np": min_np,
+            "max_np": max_np,
+        }
+        others |= {"func": func, "args": args or None, "kwargs": kwargs, "np": None if np == 1 else np}
+        others |= {"flags": flags or None, **settings}
+        return _adopted(os.fspath(adopt), others, verbose, timeout)
     _check(func, args, kwargs, np)
     if hosts is not None and hostfile is not None:
         raise ArgumentError("run: hosts and hostfile are both given; give one of them")
     more = list(_settings.flags(settings, inspect.getfullargspec(run).args + inspect.getfullargspec(run).kwonlyargs))
-    payload = _travel.pack(func, tuple(args), dict(kwargs or {}))
+    payload = _travel.pack(cast("Callable[..., Any]", func), tuple(args), dict(kwargs or {}))
     with tempfile.TemporaryDirectory(prefix="hora-run-") as folder:  # mode 0700
         call, left = os.path.join(folder, "call"), os.path.join(folder, "results")
         with open(call, "wb") as f:
             f.write(payload)
-        command = [program(), "run", "-np", str(np), "--call", call, "--results", left]
+        command = [program(), "run", "-np", str(np), "--call", call, "--results", left, "--until-stdin-ends"]
         if settings.get("tag_output") is None:
             command.append("--no-tag" if np == 1 else "--tag-output=true")
         if hosts is not None:
@@ -118,11 +136,44 @@ def run(
             command += ["--min-np", str(least), *([] if max_np is None else ["--max-np", str(max_np)])]
         elif settings.get("restarts") or settings.get("on_loss") or settings.get("discover"):
             least = 1 if settings.get("on_loss") == "continue" else np
-        command += [*more, *flags, "--", python or sys.executable, "-m", "hora._task", *([] if least is None else ["elastic"])]
+        command += [
+            *more,
+            *flags,
+            "--",
+            python or sys.executable,
+            "-m",
+            "hora._task",
+            str(np),
+            *([] if least is None else [str(least)]),
+        ]
         around = {k: v for k, v in os.environ.items() if k != "HORA_SERVE"}  # of a job that this process is in itself
         job = _Job(command, around | dict(env or {}))
         code = job.wait(timeout)
-        return _results(left, np, code, job) if least is None else _survivors(left, least, code, job)
+        return _results(_left(left), np, code, job) if least is None else _survivors(_left(left), least, code, job)
+
+
+def _adopted(state: str, more: dict[str, Any], verbose: bool, timeout: float | None) -> list[Any]:
+    """What the workers of a job return whose program was killed, and whose state is in a folder."""
+    events = more.pop("events", None)
+    given = [name for name, value in more.items() if value is not None]
+    if given:
+        raise ArgumentError(
+            f"run: adopt goes on with a job as it was started, with the same function: leave {given[0]} away"
+        )
+    with tempfile.TemporaryDirectory(prefix="hora-run-") as folder:
+        left = os.path.join(folder, "results")
+        command = [program(), "run", "--adopt", state, "--results", left, "--until-stdin-ends"]
+        command += [*(["--verbose"] if verbose else []), *([] if events is None else ["--events", str(events)])]
+        job = _Job(command, {k: v for k, v in os.environ.items() if k != "HORA_SERVE"})
+        code = job.wait(timeout)
+        outcomes = _left(left)
+        if not outcomes:
+            said = _shown("".join(job.last).strip())
+            raise HoraError(f"run: no result has come from the job of {state} (exit code {code}):\n{said or '(none)'}")
+        least = outcomes[0]["least"]
+        if least is not None:
+            return _survivors(outcomes, least, code, job)
+        return _results(outcomes, outcomes[0]["wanted"], code, job)
 
 
 def _check(func: Any, args: Any, kwargs: Any, np: Any, who: str = "run", word: str = "np") -> None:
@@ -147,9 +198,9 @@ class _Job:
     def __init__(self, command: list[str], env: Mapping[str, str]) -> None:
         self.last: deque[str] = deque(maxlen=_LAST_LINES)
         self.process = subprocess.Popen(
-            command, env=dict(env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            command, env=dict(env), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             errors="replace",
-        )  # fmt: skip
+        )  # fmt: skip  # nothing is written to stdin: its end tells that this program has ended
         self.readers = [
             threading.Thread(target=self._forward, args=(self.process.stdout, sys.stdout), daemon=True),
             threading.Thread(target=self._forward, args=(self.process.stderr, sys.stderr), daemon=True),
@@ -174,6 +225,7 @@ class _Job:
         except BaseException:  # Ctrl-C: the launcher ends the workers
             self.stop()
             raise
+        self.process.stdin.close()  # type: ignore[union-attr]
         for t in self.readers:
             t.join(5)
         return code
@@ -198,23 +250,25 @@ def _left(folder: str) -> list[dict[str, Any]]:
 
 
 def _moment(outcomes: list[dict[str, Any]]) -> Callable[[dict[str, Any]], float]:
-    """When a rank failed, by one clock. Hosts have their own: each is set by the outcome that came here the soonest after it was made."""
+    """When a rank failed, by one clock. Hosts have their own: each is set by the outcome that came here the soonest
+    after it was made."""
     late: dict[str, float] = {}
     for o in outcomes:
         late[o["host"]] = min(late.get(o["host"], math.inf), o["came"] - o["time"])
     return lambda o: float(o["time"] + late[o["host"]])
 
 
-def _survivors(folder: str, least: int, code: int, job: _Job) -> list[Any]:
+def _survivors(outcomes: list[dict[str, Any]], least: int, code: int, job: _Job) -> list[Any]:
     """What the workers of an elastic job left that were there at the end, by their last ranks."""
-    outcomes = _left(folder)
     ended = {o["rank"]: o for o in outcomes if o["ok"]}
     if code == 0 and len(ended) >= least:
         return [ended[r]["result"] for r in sorted(ended)]
     failed = [o for o in outcomes if not o["ok"]]
     if failed:
         moment = _moment(failed)
-        last = max(failed, key=lambda o: (not isinstance(o["error"], PeerLostError), moment(o)))  # the job lived through earlier ones
+        last = max(
+            failed, key=lambda o: (not isinstance(o["error"], PeerLostError), moment(o))
+        )  # the job lived through earlier ones
         raise last["error"] from RemoteTraceback(last["rank"], last["host"], last["traceback"])
     said = _shown("".join(job.last).strip())
     raise HoraError(
@@ -222,9 +276,9 @@ def _survivors(folder: str, least: int, code: int, job: _Job) -> list[Any]:
     )
 
 
-def _results(folder: str, n: int, code: int, job: _Job) -> list[Any]:
+def _results(outcomes: list[dict[str, Any]], n: int, code: int, job: _Job) -> list[Any]:
     """What the workers left: results by rank, or the exception that came first."""
-    ended = {o["rank"]: o for o in _left(folder)}
+    ended = {o["rank"]: o for o in outcomes}
     failed = [o for o in ended.values() if not o["ok"]]
     if failed:
         # The others mostly fail because the first one did.

@@ -49,8 +49,8 @@ class Order(Sequence[int]):
 class ElasticSampler:
     """Which samples this rank takes, in an order that does not depend on how many ranks there are.
 
-    `length` is the number of samples, or anything with a length. Every epoch has an order of its own, made of `seed` and
-    the epoch. Ranks take turns: rank r of n takes every n-th sample of what is left. When the world changes in the
+    `length` is the number of samples, or anything with a length. Every epoch has an order of its own, made of `seed`
+    and the epoch. Ranks take turns: rank r of n takes every n-th sample of what is left. When the world changes in the
     middle of an epoch, the ranks that are there then share what is left: give the sampler to the `State`, call
     `record(n)` after a step on n samples of this rank, then `commit()`.
 

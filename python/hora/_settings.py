@@ -1,4 +1,5 @@
-"""The settings of a job that `hora.run` takes as keyword arguments: made from the table of the package job, and held to it by its test."""
+"""The settings of a job that `hora.run` takes as keyword arguments: made from the table of the package job, and held to
+it by its test."""
 
 from __future__ import annotations
 
@@ -91,7 +92,9 @@ def flags(settings: Mapping[str, Any], others: Sequence[str]) -> Iterator[str]:
     for key, value in settings.items():
         if key not in FLAGS:
             near = get_close_matches(key, [*FLAGS, *others], 1)
-            raise TypeError(f"run() got an unexpected keyword argument '{key}'" + (f"; did you mean {near[0]}?" if near else ""))
+            raise TypeError(
+                f"run() got an unexpected keyword argument '{key}'" + (f"; did you mean {near[0]}?" if near else "")
+            )
         if value is None:
             continue
         if isinstance(value, bool):

@@ -14,7 +14,7 @@ from . import _world
 
 
 @contextmanager
-def terminated() -> Iterator[None]:
+def drained_by_sigterm() -> Iterator[None]:
     """SIGTERM drains this rank, unless the program has a handler of its own."""
     ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     if not ours or not _world.is_elastic():

@@ -1,4 +1,5 @@
-"""What ranks compare in a call's name: where a program makes it (HORA_CHECK_CALLS), and where in a tree its arrays stand."""
+"""What ranks compare in a call's name: where a program makes it (HORA_CHECK_CALLS), and where in a tree its arrays
+stand."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ def site() -> str | None:
 
 
 def written(stack: Iterable[tuple[str, int]]) -> str | None:
-    """The same of a stack, innermost first, whose files and lines a framework has led back from code that it made of the program's."""
+    """The same of a stack, innermost first, whose files and lines a framework has led back from code that it made of
+    the program's."""
     ours = tuple(os.path.join(p, "") for name in _OURS for p in getattr(sys.modules.get(name), "__path__", ()))
     return next((_at(file, line) for file, line in stack if not file.startswith(ours)), None)
 
@@ -50,7 +52,8 @@ _LONGEST = 80  # characters of the places in a call's name
 
 
 def places(paths: Iterable[str]) -> str:
-    """Where a tree's arrays stand, for the name of its call: trees of other keys are none that can be added. "" for an array alone."""
+    """Where a tree's arrays stand, for the name of its call: trees of other keys are none that can be added. "" for an
+    array alone."""
     text = " ".join(paths)
     if len(text) > _LONGEST:
         text = f"{text[: _LONGEST - 20]}… {hashlib.sha256(text.encode()).hexdigest()[:16]}"

@@ -1,9 +1,13 @@
 """What a worker of `hora.run` does: read the call, make it, leave the outcome.
 
-    python -m hora._task [elastic]
+    python -m hora._task RANKS [LEAST]
 
-The launcher brings the call, as a private file that HORA_CALL names, and takes along what is in the one that HORA_RESULT
-names when this process has ended: from every host, whatever folders it shares with others. Both are of any size.
+RANKS is how many results the caller awaits, or LEAST of an elastic job: each outcome tells it to whoever adopts the
+job.
+
+The launcher brings the call, as a private file that HORA_CALL names, and takes along what is in the one that
+HORA_RESULT names when this process has ended: from every host, whatever folders it shares with others. Both are of any
+size.
 """
 
 from __future__ import annotations
@@ -29,7 +33,8 @@ def main() -> None:
     left = os.environ.pop("HORA_RESULT")
     lines_whole()
     outcome = _call(payload, int(os.environ["HORA_RANK"]))
-    if sys.argv[1:] == ["elastic"] and outcome["ok"] and hora.is_initialized():
+    outcome["wanted"], outcome["least"] = wanted = [*map(int, sys.argv[1:]), None][:2]
+    if wanted[1] is not None and outcome["ok"] and hora.is_initialized():
         outcome["rank"] = hora.rank()  # in the epoch that the work ended in
     with open(left + "~", "wb") as f:
         _dump(outcome, f)
@@ -42,7 +47,8 @@ def main() -> None:
 
 
 def lines_whole() -> None:
-    """Have print write a line at once: where PYTHONUNBUFFERED is set it writes each of its arguments, and each wakes who reads."""
+    """Have print write a line at once: where PYTHONUNBUFFERED is set it writes each of its arguments, and each wakes
+    who reads."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True, write_through=False)
@@ -79,7 +85,9 @@ def _call(payload: bytes, rank: int, around: Callable[[Callable[[], Any]], Any] 
             text += "a function of hora.run has no standard input; to debug it call it from a script: `hora run -np N --stdin RANK python SCRIPT`\n"
         if not isinstance(e, Exception):  # it would end the caller, or pass its `except Exception`
             what = f"sys.exit({e.code!r})" if isinstance(e, SystemExit) else type(e).__name__
-            e = hora.HoraError(f"{who}: rank {rank} on {host} ended with {what}; raise an exception for the caller, or return")
+            e = hora.HoraError(
+                f"{who}: rank {rank} on {host} ended with {what}; raise an exception for the caller, or return"
+            )
         return {"ok": False, "rank": rank, "host": host, "error": _portable(e), "traceback": text, "time": time.time()}
 
 
@@ -98,7 +106,8 @@ def _portable(e: BaseException) -> Any:
 
 
 def _alike(a: BaseException, b: BaseException) -> bool:
-    """Whether an exception is as it was, as far as can be told: a constructor that has more defaults adds its words twice."""
+    """Whether an exception is as it was, as far as can be told: a constructor that has more defaults adds its words
+    twice."""
     try:
         return bool(a.args == b.args) or str(a) == str(b)
     except Exception:  # arrays are equal in more than one way

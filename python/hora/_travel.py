@@ -19,11 +19,14 @@ from .errors import ArgumentError, HoraError
 
 
 def pack(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], who: str = "run") -> bytes:
-    """The bytes of a call; `who` is what was called for it, which sentences about it begin with, here and in the worker."""
+    """The bytes of a call; `who` is what was called for it, which sentences about it begin with, here and in the
+    worker."""
     try:
         import cloudpickle
     except ImportError:
-        raise HoraError(f"{who}: sending a function needs the package cloudpickle; run `pip install cloudpickle`") from None
+        raise HoraError(
+            f"{who}: sending a function needs the package cloudpickle; run `pip install cloudpickle`"
+        ) from None
     with by_value(cloudpickle, beside()):
         try:
             call = _dumps(cloudpickle, (func, args, kwargs))
@@ -34,7 +37,8 @@ def pack(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 def _dumps(cloudpickle: Any, value: Any) -> bytes:
-    """As cloudpickle does it, with the files that functions come from: its releases from 3.1.3 on leave those out, and tracebacks the lines."""
+    """As cloudpickle does it, with the files that functions come from: its releases from 3.1.3 on leave those out, and
+    tracebacks the lines."""
     reduce = cloudpickle.Pickler.dispatch_table[types.CodeType]
 
     def code(own: types.CodeType) -> tuple[Any, ...]:
@@ -54,7 +58,8 @@ def _code(file: str, parts: tuple[Any, ...]) -> types.CodeType:
 
 
 def unpack(call: bytes, made: tuple[tuple[int, int], str]) -> Any:
-    """The function and its arguments, from what `pack` made; code of another Python, or of another cloudpickle, is not run but told."""
+    """The function and its arguments, from what `pack` made; code of another Python, or of another cloudpickle, is not
+    run but told."""
     python, cloud = made
     if python != sys.version_info[:2]:
         raise HoraError(
@@ -75,7 +80,8 @@ def unpack(call: bytes, made: tuple[tuple[int, int], str]) -> Any:
 
 
 class Rebuilt:
-    """An exception on its way to the caller, made there without its constructor, whose arguments may be others than its `args`."""
+    """An exception on its way to the caller, made there without its constructor, whose arguments may be others than its
+    `args`."""
 
     def __init__(self, error: BaseException) -> None:
         self._error = error
@@ -110,7 +116,8 @@ def by_value(cloudpickle: Any, modules: list[Any]) -> Iterator[None]:
 
 
 def beside(modules: Iterable[Any] | None = None) -> list[Any]:
-    """Those of the modules (or of all that are loaded) that are the user's own: in or below the working directory or the main program's, not installed."""
+    """Those of the modules (or of all that are loaded) that are the user's own: in or below the working directory or
+    the main program's, not installed."""
     folders = [os.path.realpath(os.getcwd())]
     main = getattr(sys.modules.get("__main__"), "__file__", None)
     if main:
@@ -120,7 +127,12 @@ def beside(modules: Iterable[Any] | None = None) -> list[Any]:
     for module in list(sys.modules.values()) if modules is None else modules:
         path = getattr(module, "__file__", None)
         name = getattr(module, "__name__", "")
-        if not isinstance(module, types.ModuleType) or not path or name == "__main__" or name.split(".")[0] in ("hora", "cloudpickle"):
+        if (
+            not isinstance(module, types.ModuleType)
+            or not path
+            or name == "__main__"
+            or name.split(".")[0] in ("hora", "cloudpickle")
+        ):
             continue
         if _own_file(os.path.abspath(path)).startswith(inside):
             found.append(module)
@@ -131,7 +143,11 @@ def beside(modules: Iterable[Any] | None = None) -> list[Any]:
 def _own_file(path: str) -> str:
     """Where a file really is; empty for one that was installed."""
     path = os.path.realpath(path)
-    installed = "site-packages" in path or "dist-packages" in path or path.startswith(os.path.realpath(sys.base_prefix) + os.sep)
+    installed = (
+        "site-packages" in path
+        or "dist-packages" in path
+        or path.startswith(os.path.realpath(sys.base_prefix) + os.sep)
+    )
     return "" if installed else path
 
 
@@ -183,7 +199,10 @@ def _captured(func: Any, goes: Callable[[Any], bool], seen: set[int]) -> tuple[A
     return None
 
 
-_GLOBAL = ("LOAD_GLOBAL", "LOAD_NAME")  # attributes have the same names often: hora.spark in a notebook that has `spark`
+_GLOBAL = (
+    "LOAD_GLOBAL",
+    "LOAD_NAME",
+)  # attributes have the same names often: hora.spark in a notebook that has `spark`
 
 
 def _names(code: types.CodeType) -> set[str]:

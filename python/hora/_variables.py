@@ -16,9 +16,7 @@ class Variables(Value):
 
     def layout(self, value: Any) -> str:
         held = self._find(value)
-        return (
-            f"{self.word} of {len(held)} variables ({', '.join(f'{v.dtype}{tuple(v.shape)}' for v in held[:20])}{', …' * (len(held) > 20)})"
-        )
+        return f"{self.word} of {len(held)} variables ({', '.join(f'{v.dtype}{tuple(v.shape)}' for v in held[:20])}{', …' * (len(held) > 20)})"
 
     def save(self, value: Any) -> Any:
         return [self._read(v) for v in self._find(value)]
@@ -35,6 +33,8 @@ class Variables(Value):
         return value
 
 
-def register(word: str, mine: Callable[[Any], bool], find: Callable[[Any], list[Any]], read: Callable[[Any], Any]) -> None:
+def register(
+    word: str, mine: Callable[[Any], bool], find: Callable[[Any], list[Any]], read: Callable[[Any], Any]
+) -> None:
     """States keep what `mine` knows by its variables."""
     KINDS.append(lambda value: Variables(word, find, read) if mine(value) else None)

@@ -161,7 +161,8 @@ def news() -> int:
 
 
 def foresight() -> int:
-    """news(), and before there is any: 3: workers are on their way; 4: ranks were asked to leave; 5: both. Nothing has to follow from those."""
+    """news(), and before there is any: 3: workers are on their way; 4: ranks were asked to leave; 5: both. Nothing has
+    to follow from those."""
     world_info()
     r = _lib.load().hora_news()
     if r < 0:
@@ -282,7 +283,8 @@ def allocate(group: int, nbytes: int) -> _lib.Memory:
 
 
 def register(group: int, address: int, nbytes: int, fd: int, offset: int, named: bool, keep: Any = None) -> _lib.Memory:
-    """Have the group's other ranks on this host map memory that this process mapped from fd; they all call this together.
+    """Have the group's other ranks on this host map memory that this process mapped from fd; they all call this
+    together.
 
     It ends when the answer is collected; the memory must stay mapped until then. `named` is for operations matched by
     name: they do not know what is registered for the others.

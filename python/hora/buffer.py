@@ -18,7 +18,8 @@ _FORMATS = {"bool": "?", "uint8": "B", "int8": "b", "uint16": "H", "int16": "h",
 
 # Short names, as NumPy has them.
 _ALIASES = {"float": "float64", "int": "int64", "complex": "complex128", "half": "float16", "single": "float32", "double": "float64",
-            "?": "bool", "b1": "bool", "f2": "float16", "f4": "float32", "f8": "float64", "c8": "complex64", "c16": "complex128",
+            "?": "bool", "b1": "bool", "f2": "float16", "f4": "float32", "f8": "float64", "c8": "complex64",
+            "c16": "complex128",
             "e": "float16", "f": "float32", "d": "float64",
             **{f"{sign}{n}": f"{'u' if sign == 'u' else ''}int{8 * n}" for sign in "iu" for n in (1, 2, 4, 8)}}  # fmt: skip
 

@@ -1,7 +1,7 @@
 """One operation on memory that is given by address: what a `Group` runs, starts in the background or keeps for later.
 
-This page is for packages that put another interface before hora; `hora.comm` and the framework packages sit on it. Whoever makes a
-call keeps its memory alive until the operation has ended: `keep` does so.
+This page is for packages that put another interface before hora; `hora.comm` and the framework packages sit on it.
+Whoever makes a call keeps its memory alive until the operation has ended: `keep` does so.
 """
 
 from __future__ import annotations
@@ -14,7 +14,19 @@ from typing import Any
 from . import _abi, _site
 from .errors import ArgumentError
 
-__all__ = ["ANY_SOURCE", "COUNTED", "DTYPES", "DTYPE_NAMES", "DTYPE_SIZES", "NAMED", "SIZES", "Call", "Kind", "Op", "operator"]
+__all__ = [
+    "ANY_SOURCE",
+    "COUNTED",
+    "DTYPES",
+    "DTYPE_NAMES",
+    "DTYPE_SIZES",
+    "NAMED",
+    "SIZES",
+    "Call",
+    "Kind",
+    "Op",
+    "operator",
+]
 
 
 class Op(enum.IntEnum):
@@ -66,7 +78,8 @@ _DEVICE_AT = OP_SIZE - 12  # before the name, which is the last field
 
 NAMED = 1  # matched by name, in any order
 SIZES = 2  # the other ranks' counts are not known here: exchange them, and allocate the result
-COUNTED = 4  # the name counts calls and does not come again; where it ends in a dot and a number, the next differs in that alone
+# The name counts calls and does not come again; where it ends in a dot and a number, the next differs in that alone.
+COUNTED = 4
 ANY_SOURCE = -1  # as the root of a RECV: whoever sends
 
 _placed = _site.asked()  # nothing is looked at in calls where nobody asked
@@ -106,7 +119,8 @@ class Call:
 
     >>> from hora.group import DTYPES, Call, Kind
     >>> x = np.ones(3)
-    >>> hora.world().run(Call(Kind.ALLREDUCE, hora.SUM, DTYPES["float64"], send=x.ctypes.data, recv=x.ctypes.data, count=3), keep=x)
+    >>> at = x.ctypes.data
+    >>> hora.world().run(Call(Kind.ALLREDUCE, hora.SUM, DTYPES["float64"], send=at, recv=at, count=3), keep=x)
     >>> x
     array([2., 2., 2.])
     """
@@ -116,8 +130,10 @@ class Call:
     def __init__(
         self, kind: int, op: int = 0, dtype: int = 2, root: int = 0, send: int = 0, recv: int = 0, count: int = 0, *,
         recv_count: int | None = None, prescale: float = 1.0, postscale: float = 1.0, name: str | bytes | None = None,
-        send_counts: Sequence[int] | None = None, recv_counts: Sequence[int] | None = None, timeout: float | None = None,
-        flags: int = 0, row: int = 0, tag: int = 0, shape: Sequence[int] | None = None, device: int = 0, budget: float = 0.0,
+        send_counts: Sequence[int] | None = None, recv_counts: Sequence[int] | None = None,
+        timeout: float | None = None,
+        flags: int = 0, row: int = 0, tag: int = 0, shape: Sequence[int] | None = None, device: int = 0,
+        budget: float = 0.0,
         room: int = 0, keep: Any = None,
     ) -> None:  # fmt: skip
         if _placed and name is None and not (flags & NAMED or kind >= _SEND):
@@ -142,7 +158,8 @@ class Call:
         self._held = held  # what the bytes point to
         self.packed = _OP.pack(
             OP_SIZE, kind, op, dtype, flags, root, tag, prescale, postscale,
-            0 if timeout is None else max(1, int(timeout * 1000)), int(budget * 1e6) if budget else 0, row, send, recv, count,
+            0 if timeout is None else max(1, int(timeout * 1000)), int(budget * 1e6) if budget else 0, row, send, recv,
+            count,
             count if recv_count is None else recv_count, sc, rc, sh, ndim, device, nm,
         )  # fmt: skip
 

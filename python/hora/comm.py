@@ -76,7 +76,8 @@ def world() -> Group:
 
 
 def rank() -> int:
-    """This process's rank among all, from 0. A forked child (a DataLoader's worker) is told its parent's, here and below.
+    """This process's rank among all, from 0. A forked child (a DataLoader's worker) is told its parent's, here and
+    below.
 
     >>> print(f"rank {hora.rank()} of {hora.size()}")
     rank ... of 2
@@ -281,7 +282,9 @@ def barrier(*, group: Group | None = None, async_: bool = False, timeout: float 
     return _calls.barrier(group, async_, timeout)
 
 
-def send(x: Any, to: int, *, tag: int = 0, group: Group | None = None, async_: bool = False, timeout: float | None = None) -> Any:
+def send(
+    x: Any, to: int, *, tag: int = 0, group: Group | None = None, async_: bool = False, timeout: float | None = None
+) -> Any:
     """Send x to rank `to`, which calls `recv`.
 
     >>> x = np.arange(2.0) if hora.rank() == 0 else np.empty(2)

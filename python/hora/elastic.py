@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _bridge, _lib, _world, arrays, comm, objects
 from ._sampler import ElasticSampler
-from ._sigterm import terminated as terminated
+from ._sigterm import drained_by_sigterm
 from .errors import ArgumentError, DrainedError, HoraError, MismatchError, PeerLostError
 
 __all__ = ["Drained", "ElasticSampler", "State", "WorkersChanged", "run"]
@@ -42,7 +42,8 @@ class WorkersChanged(Exception):
 
 
 class Drained(SystemExit):
-    """This worker was asked to leave (SIGTERM, or by the launcher), has committed and has left; unhandled it ends the program well."""
+    """This worker was asked to leave (SIGTERM, or by the launcher), has committed and has left; unhandled it ends the
+    program well."""
 
     def __init__(self) -> None:
         super().__init__(0)
@@ -170,7 +171,8 @@ class State:
         def __getattr__(self, name: str) -> Any: ...
 
     def on_reset(self, fn: Callable[[], Any]) -> Callable[[], Any]:
-        """Call fn() whenever an epoch after the first begins, before the values are made equal: ranks and size have changed.
+        """Call fn() whenever an epoch after the first begins, before the values are made equal: ranks and size have
+        changed.
 
         Groups, plans and process groups of the old epoch are closed by then; make them anew there.
         """
@@ -211,7 +213,9 @@ class State:
 
     def _keep(self) -> None:
         here = self.__dict__
-        saved = {name: v.save(here[name]) for name, v in self._values.items()}  # what fails, fails before anything is changed
+        saved = {
+            name: v.save(here[name]) for name, v in self._values.items()
+        }  # what fails, fails before anything is changed
         for name, v in self._values.items():
             v.keep(here[name], saved[name])
         self._kept = True
@@ -253,7 +257,8 @@ def _difference(zero: dict[str, str], rank: int, theirs: dict[str, str]) -> str:
 
 
 def steps_since(kept: Mapping[str, Any], now: Mapping[str, Any]) -> int:
-    """How far the counter among these values has come since it was kept; -1 without one, or where it began anew meanwhile."""
+    """How far the counter among these values has come since it was kept; -1 without one, or where it began anew
+    meanwhile."""
     for name in COUNTERS:
         then, here = kept.get(name), now.get(name)
         if type(then) is int and type(here) is int:
@@ -264,11 +269,14 @@ def steps_since(kept: Mapping[str, Any], now: Mapping[str, Any]) -> int:
 def next_epoch() -> None:
     """Join the job's next epoch. Who is asked to leave meanwhile, since the job ends for example, says so and ends."""
     _bridge.recover()
+    before = _world.world_info()["size"]
     try:
         _world.next_epoch()
     except DrainedError as error:
         print(f"hora: {error}", file=sys.stderr, flush=True)
         raise Drained from None
+    if _world.world_info()["size"] != before:
+        _bridge.resized()
 
 
 def run(train: Callable[..., T]) -> Callable[..., T]:
@@ -276,8 +284,8 @@ def run(train: Callable[..., T]) -> Callable[..., T]:
 
     It is called in every epoch of the job, from where the state stands. When a rank is lost, the state returns to its
     last commit, this rank joins the next epoch (whoever replaces the lost one does too), `on_reset` functions are
-    called, the state is made equal, and `train` is called again. It returns when all ranks have finished. The job's report
-    tells what each loss cost: seconds, and steps where the state has a `step` or `batch` that counts them.
+    called, the state is made equal, and `train` is called again. It returns when all ranks have finished. The job's
+    report tells what each loss cost: seconds, and steps where the state has a `step` or `batch` that counts them.
 
     SIGTERM lets the next commit be the last one: the rank leaves, is replaced, and `Drained` ends the program.
 
@@ -291,7 +299,7 @@ def run(train: Callable[..., T]) -> Callable[..., T]:
     @functools.wraps(train)
     def wrapper(state: State, *args: Any, **kwargs: Any) -> T:
         comm.init(elastic=True)
-        with terminated():
+        with drained_by_sigterm():
             return _Run(state, lambda: train(state, *args, **kwargs)).go()
 
     return wrapper
@@ -362,7 +370,9 @@ def _broken(e: BaseException) -> bool:
     while at is not None:  # frameworks wrap what their hooks raise
         if isinstance(at, PeerLostError):
             return True
-        told = None if isinstance(at, HoraError) else _bridge.failure(at)  # a compiled program's, in its framework's class
+        told = (
+            None if isinstance(at, HoraError) else _bridge.failure(at)
+        )  # a compiled program's, in its framework's class
         if isinstance(told, PeerLostError):
             return True
         ours = ours or isinstance(at, HoraError) or told is not None

@@ -1,8 +1,13 @@
-"""What a package needs that puts another interface before hora, besides `hora.group`: where the job stands, and compiled programs.
+"""What a package needs that puts another interface before hora, besides `hora.group`: where the job stands, and
+compiled programs.
 
 `hora-compat` stands on this page. A life of the world begins with `init()` and with every epoch of an elastic job.
 
-is_elastic, news, foresight, finish_elastic, leave_elastic, recovered   the job's epochs, for loops that are not `hora.elastic.run`
+is_elastic, news, foresight, finish_elastic, leave_elastic, recovered   the job's epochs, for loops that are not
+`hora.elastic.run`; of its own loop those have
+FRUITLESS   how many epochs in a row may break before anything is committed
+steps_since     how many steps a state counts beyond a kept one
+drained_by_sigterm  a context in which SIGTERM asks this rank to commit and leave
 life        the number of this life of the world: what was made in another one is void
 hosts       the host of every rank
 number      the number by which compiled programs name a group
@@ -13,9 +18,13 @@ behind      the hora error inside an exception of a framework's own class
 from __future__ import annotations
 
 from . import _bridge, _lib, _site, _world
+from ._sigterm import drained_by_sigterm
+from .elastic import FRUITLESS, steps_since
 
 __all__ = [
+    "FRUITLESS",
     "behind",
+    "drained_by_sigterm",
     "finish_elastic",
     "foresight",
     "hosts",
@@ -27,6 +36,7 @@ __all__ = [
     "place",
     "places_asked",
     "recovered",
+    "steps_since",
 ]
 
 

@@ -10,7 +10,8 @@ from .call import ANY_SOURCE, COUNTED, DTYPE_NAMES, DTYPE_SIZES, DTYPES, NAMED, 
 from .errors import ArgumentError
 
 __all__ = [
-    "ANY_SOURCE", "COUNTED", "DTYPES", "DTYPE_NAMES", "DTYPE_SIZES", "NAMED", "SIZES", "Call", "Group", "Kind", "Op", "Plan", "group_of",
+    "ANY_SOURCE", "COUNTED", "DTYPES", "DTYPE_NAMES", "DTYPE_SIZES", "NAMED", "SIZES", "Call", "Group", "Kind", "Op",
+    "Plan", "group_of",
 ]  # fmt: skip
 
 
@@ -45,7 +46,9 @@ class Plan:
         try:
             if self.handle:
                 self.close()
-        except Exception:  # it was never made, the library is gone or the process is a forked child: nothing to give back
+        except (
+            Exception
+        ):  # it was never made, the library is gone or the process is a forked child: nothing to give back
             pass
 
 
@@ -83,7 +86,8 @@ class Group:
             self._handle = _world.group_open(members, tag, timeout)
 
     def reopen(self, tag: str, ranks: Sequence[int] | None) -> None:
-        """Make it anew in another life of the world, under this tag; `ranks` are its members there, None where this process is in none.
+        """Make it anew in another life of the world, under this tag; `ranks` are its members there, None where this
+        process is in none.
 
         For packages whose groups outlive an epoch: whoever holds the object goes on with it.
         """
@@ -119,7 +123,9 @@ class Group:
         if self._ranks and not self._handle:
             if self._rank >= 0:
                 raise ArgumentError(f"use group of ranks {list(self._ranks)}: it is closed")
-            raise ArgumentError(f"use group of ranks {list(self._ranks)}: rank {_world.world_info()['rank']} is not in it")
+            raise ArgumentError(
+                f"use group of ranks {list(self._ranks)}: rank {_world.world_info()['rank']} is not in it"
+            )
         return self._handle
 
     # -- raw calls
@@ -142,17 +148,19 @@ class Group:
     def submit(self, call: Call, keep: Any = None, *, awaited: bool = False) -> int:
         """Start one operation, ordered as called (`NAMED`: in any order), and return its ticket.
 
-        A ticket is a number that releases itself when nothing refers to it any more. `awaited` says that the caller waits for
-        it at once: should an exception cut that short, its next call by this name waits in its place.
+        A ticket is a number that releases itself when nothing refers to it any more. `awaited` says that the caller
+        waits for it at once: should an exception cut that short, its next call by this name waits in its place.
         """
         handle = self._handle
-        return _lib.submit(handle if handle or not self._ranks else self.handle, call.packed, 1, (call, keep), awaited)[0]
+        return _lib.submit(handle if handle or not self._ranks else self.handle, call.packed, 1, (call, keep), awaited)[
+            0
+        ]
 
     def submit_many(self, calls: Sequence[Call], *, awaited: bool = False) -> list[int]:
         """Start several operations as one: all or none, one ticket each.
 
-        Where they are `NAMED`, as all are or none, they match by name whatever the order on the other ranks, and become ready as
-        a unit. `awaited` as for `submit`.
+        Where they are `NAMED`, as all are or none, they match by name whatever the order on the other ranks, and become
+        ready as a unit. `awaited` as for `submit`.
         """
         return _lib.submit(self.handle, b"".join([call.packed for call in calls]), len(calls), calls, awaited)
 
@@ -183,7 +191,8 @@ class Group:
         _lib.release(ticket)
 
     def give_up(self, tickets: Sequence[int]) -> None:
-        """Say that these were waited for and an exception has ended that: they are released when their operations have ended."""
+        """Say that these were waited for and an exception has ended that: they are released when their operations have
+        ended."""
         _lib.give_up(tickets)
 
     def join(self, timeout: float | None = None) -> int:
@@ -224,5 +233,7 @@ def group_of(group: Any) -> Group:
     if group is None:
         return _WORLD
     if not isinstance(group, Group):
-        raise ArgumentError(f"group={group!r} is no group; make one with hora.Group([0, 1]), on every rank in the same order")
+        raise ArgumentError(
+            f"group={group!r} is no group; make one with hora.Group([0, 1]), on every rank in the same order"
+        )
     return group

@@ -89,7 +89,8 @@ class Handle:
     def _settle(self, timeout: float | None) -> bool:
         """Wait for the ticket and take its outcome; False when it is still pending.
 
-        An exception of a signal handler may come anywhere in here: then nothing is settled, and the next call does it again.
+        An exception of a signal handler may come anywhere in here: then nothing is settled, and the next call does it
+        again.
         """
         ticket = self._ticket
         try:
@@ -121,7 +122,9 @@ class Handle:
         while callbacks:
             try:
                 callbacks[0](self)
-            except BaseException:  # the others', and this one if a handler cut it short, run on a thread without handlers
+            except (
+                BaseException
+            ):  # the others', and this one if a handler cut it short, run on a thread without handlers
                 from . import _notify
 
                 self._callbacks = callbacks

@@ -19,14 +19,18 @@ def _dump(obj: Any) -> bytes:
         try:
             import cloudpickle
         except ImportError:
-            raise ArgumentError(f"send object: {type(obj).__name__} cannot be pickled: {plain}; installing cloudpickle may help") from plain
+            raise ArgumentError(
+                f"send object: {type(obj).__name__} cannot be pickled: {plain}; installing cloudpickle may help"
+            ) from plain
         try:
             return cloudpickle.dumps(obj, protocol=5)
         except Exception as e:
             raise ArgumentError(f"send object: {type(obj).__name__} cannot be pickled: {e}") from e
 
 
-def broadcast_object(obj: Any = None, root: int = 0, *, group: Group | None = None, name: str | None = None, named: bool = False) -> Any:
+def broadcast_object(
+    obj: Any = None, root: int = 0, *, group: Group | None = None, name: str | None = None, named: bool = False
+) -> Any:
     """Every rank gets root's object.
 
     >>> hora.broadcast_object({"lr": 0.1} if hora.rank() == 0 else None)
@@ -41,7 +45,9 @@ def broadcast_object(obj: Any = None, root: int = 0, *, group: Group | None = No
     return obj if g.rank == root else pickle.loads(data)
 
 
-def allgather_object(obj: Any, *, group: Group | None = None, name: str | None = None, named: bool = False) -> list[Any]:
+def allgather_object(
+    obj: Any, *, group: Group | None = None, name: str | None = None, named: bool = False
+) -> list[Any]:
     """Every rank gets the list of all ranks' objects.
 
     >>> hora.allgather_object({"rank": hora.rank()})

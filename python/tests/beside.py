@@ -1,4 +1,5 @@
-"""What tests of every folder need: where the tree is, and programs under `hora run` with frameworks that `make deps` installs beside."""
+"""What tests of every folder need: where the tree is, and programs under `hora run` with frameworks that `make deps`
+installs beside."""
 
 from __future__ import annotations
 
@@ -37,9 +38,14 @@ def environments(n: int, tmp: Path) -> list[dict[str, str]]:
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
-    base = {k: v for k, v in os.environ.items() if not k.startswith(("HORA_", "HOROVOD_", "OMPI_", "PMI", "SLURM_")) or k == "HORA_LIBRARY"}
+    base = {
+        k: v
+        for k, v in os.environ.items()
+        if not k.startswith(("HORA_", "HOROVOD_", "OMPI_", "PMI", "SLURM_")) or k == "HORA_LIBRARY"
+    }
     base |= {
-        "PYTHONPATH": os.pathsep.join([*TREE, os.environ.get("PYTHONPATH", "")]), "HORA_SIZE": str(n), "HORA_LOCAL_SIZE": str(n),
+        "PYTHONPATH": os.pathsep.join([*TREE, os.environ.get("PYTHONPATH", "")]), "HORA_SIZE": str(n),
+        "HORA_LOCAL_SIZE": str(n),
         "HORA_CROSS_RANK": "0", "HORA_CROSS_SIZE": "1", "HORA_ADDR": f"127.0.0.1:{port}", "HORA_SERVE": "1",
         "HORA_SECRET_FILE": str(secret), "HORA_JOB": secret.name, "OMP_NUM_THREADS": "1",
     }  # fmt: skip
@@ -55,23 +61,36 @@ def runner(
 ):
     """run(program, flags…) runs a program's text and gives how it ended, which must be with `code`.
 
-    With a nursery, ranks of which nothing else is asked are forked from it instead of started by hora run; cold=True for
-    programs that look at their launcher.
+    With a nursery, ranks of which nothing else is asked are forked from it instead of started by hora run; cold=True
+    for programs that look at their launcher.
     """
 
-    def run(program: str, *flags: str, args: tuple[str, ...] = (), code: int = 0, timeout: float = 150, cold: bool = False, **env: str):
+    def run(
+        program: str,
+        *flags: str,
+        args: tuple[str, ...] = (),
+        code: int = 0,
+        timeout: float = 150,
+        cold: bool = False,
+        **env: str,
+    ):
         path = tmp_path / "program.py"
         path.write_text(program)
         asked = flags or ("-np", "2")
         plain = (
-            code == 0 and asked[0] == "-np" and len(asked) == 2 and all(k.startswith(("HORA_", "HOROVOD_", "KERAS_BACKEND")) for k in env)
+            code == 0
+            and asked[0] == "-np"
+            and len(asked) == 2
+            and all(k.startswith(("HORA_", "HOROVOD_", "KERAS_BACKEND")) for k in env)
         )
         if nursery is not None and plain and not cold:
             done = _forked(nursery(settings | env), path, args, int(asked[1]), settings | env, timeout)
         else:
             # The first import of a framework takes its time beside other tests.
             given = os.environ | {"HORA_START_TIMEOUT": "120", **settings, **env}
-            given["PYTHONPATH"] = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH", "")]), *map(str, folders)])
+            given["PYTHONPATH"] = os.pathsep.join(
+                [*filter(None, [os.environ.get("PYTHONPATH", "")]), *map(str, folders)]
+            )
             command = [launcher, "run", *asked, sys.executable, path, *args]
             done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=timeout)
         assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"

@@ -34,7 +34,12 @@ class Ended:
 def cold(code: str, env: dict[str, str]) -> subprocess.Popen:
     """A rank in an interpreter of its own, which has imported nothing yet."""
     return subprocess.Popen(
-        [sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        [sys.executable, "-c", code],
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
 
 
@@ -42,7 +47,15 @@ class Job:
     """Ranks that run, each, one function of a test module."""
 
     def __init__(
-        self, n: int, work, tmp: Path, env: dict[str, str] | None = None, args: tuple = (), before: str = "", links: str = "", start=cold
+        self,
+        n: int,
+        work,
+        tmp: Path,
+        env: dict[str, str] | None = None,
+        args: tuple = (),
+        before: str = "",
+        links: str = "",
+        start=cold,
     ) -> None:
         module = Path(inspect.getsourcefile(work))
         code = f"import sys; sys.path.insert(0, {str(module.parent)!r}); {before}\nimport {module.stem} as m; m.{work.__name__}(*{args!r})"
@@ -91,7 +104,8 @@ def nursery():
 
 @pytest.fixture
 def job(tmp_path, request):
-    """job(n, work, …) starts n ranks and gives the Job. Torch's tests get theirs from the nursery, others with warm=True."""
+    """job(n, work, …) starts n ranks and gives the Job. Torch's tests get theirs from the nursery, others with
+    warm=True."""
     jobs: list[Job] = []
     torchs = "torch" in str(request.node.path.relative_to(PYTHON))
 

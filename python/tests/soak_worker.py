@@ -1,7 +1,8 @@
-"""What the Python workers of TestSoakOfPythonWorkersOverHosts do: a training whose every bit depends on all steps before.
+"""What the Python workers of TestSoakOfPythonWorkersOverHosts do: a training whose every bit depends on all steps
+before.
 
-Needs nothing but hora: the hosts there have a home of their own, with no packages in it. All values are whole numbers, so
-that every sum is exact; internal/jobtest/elastic_python_test.go has the same course.
+Needs nothing but hora: the hosts there have a home of their own, with no packages in it. All values are whole numbers,
+so that every sum is exact; internal/jobtest/elastic_python_test.go has the same course.
 """
 
 import os

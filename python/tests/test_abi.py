@@ -116,7 +116,9 @@ def test_numbers_are_those_of_go():
     assert [int(s) for _, s in names] == list(group.DTYPE_SIZES)
     ops = re.search(r"opNames = \[opEnd\]string\{(.*?)\}", (ROOT / "tensor" / "op.go").read_text(), flags=re.S).group(1)
     assert [o.strip().strip('"') for o in ops.split(",") if o.strip()] == [o.name.lower() for o in group.Op]
-    kinds = re.search(r"kindNames = \[kindEnd\]string\{(.*?)\}", (ROOT / "collective" / "call.go").read_text(), flags=re.S).group(1)
+    kinds = re.search(
+        r"kindNames = \[kindEnd\]string\{(.*?)\}", (ROOT / "collective" / "call.go").read_text(), flags=re.S
+    ).group(1)
     names = [k.strip().strip('"') for k in kinds.split(",") if k.strip()][1:]
     assert names == [k.name.lower().replace("_", "") for k in group.Kind]
 
@@ -164,8 +166,14 @@ def test_foreign_library_is_refused(tmp_path):
 def test_the_page_has_a_program_that_runs(tmp_path):
     """The C program of docs/abi.md compiles against hora.h and runs."""
     source = tmp_path / "page.c"
-    source.write_text(re.search(r"```c\n(#include <hora.h>.*?)```", (ROOT / "docs/abi.md").read_text(), flags=re.S).group(1))
+    source.write_text(
+        re.search(r"```c\n(#include <hora.h>.*?)```", (ROOT / "docs/abi.md").read_text(), flags=re.S).group(1)
+    )
     library = Path(find())
-    subprocess.run(["gcc", "-Wall", "-Werror", "-I", HEADER.parent, "-o", tmp_path / "page", source, library], check=True)
-    out = subprocess.run([tmp_path / "page"], env={"LD_LIBRARY_PATH": str(library.parent)}, check=True, capture_output=True, text=True)
+    subprocess.run(
+        ["gcc", "-Wall", "-Werror", "-I", HEADER.parent, "-o", tmp_path / "page", source, library], check=True
+    )
+    out = subprocess.run(
+        [tmp_path / "page"], env={"LD_LIBRARY_PATH": str(library.parent)}, check=True, capture_output=True, text=True
+    )
     assert out.stdout == "4\n"

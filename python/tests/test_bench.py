@@ -1,4 +1,5 @@
-"""bench/python_bench.py and bench/checks.py see what is planted: calls that do nothing, a wrong divisor, parts that are exchanged."""
+"""bench/python_bench.py and bench/checks.py see what is planted: calls that do nothing, a wrong divisor, parts that are
+exchanged."""
 
 import os
 import shutil
@@ -60,7 +61,8 @@ def test_data_tell_a_wrong_result(shape):
 
 
 def test_timed_rewrites_the_inputs():
-    """A call that was right once, and whose result stays, is wrong in the next turn; and a wrong last call is seen whichever element it is in."""
+    """A call that was right once, and whose result stays, is wrong in the next turn; and a wrong last call is seen
+    whichever element it is in."""
     a = np.zeros(1 << 16, np.float32)
     data = checks.Data([a], 0, 2)
     done = []
@@ -72,7 +74,12 @@ def test_timed_rewrites_the_inputs():
             if not everything:
                 a[-2] += 1
 
-    for turns, everything, right in (range(9), True, True), ((1,), True, False), (range(1, 7), True, False), (range(9), False, False):
+    for turns, everything, right in (
+        (range(9), True, True),
+        ((1,), True, False),
+        (range(1, 7), True, False),
+        (range(9), False, False),
+    ):
         done.clear()
         took, ok = checks.timed(lambda t=turns, e=everything: call(t, e), data, 1.0, 5, 0, lambda: None)
         assert (len(took), ok) == (5, right), turns
@@ -85,7 +92,11 @@ def test_apart():
     ended = [a + w for a, w in zip(start, way, strict=True)]
     rounded = [e * np.float32(1 + 1e-6) for e in ended]
     assert checks.apart(start, rounded, ended) < checks.BOUND
-    for wrong in ([a + 2 * w for a, w in zip(start, way, strict=True)], [start[0] + way[1], start[1] + way[0], ended[2]], start):
+    for wrong in (
+        [a + 2 * w for a, w in zip(start, way, strict=True)],
+        [start[0] + way[1], start[1] + way[0], ended[2]],
+        start,
+    ):
         assert checks.apart(start, wrong, ended) > 0.5
     with pytest.raises(checks.Wrong):
         checks.apart(start, start, start)

@@ -29,7 +29,9 @@ def work_sites():
     assert hora.broadcast_object(hora.rank()) == 0
     for how in ({}, {"async_": True}):
         for y in (x, [x, x]):
-            with pytest.raises(hora.MismatchError, match=r"test_check_calls\.py:\d+ on rank 0 and .*test_check_calls\.py:\d+ on rank 1"):
+            with pytest.raises(
+                hora.MismatchError, match=r"test_check_calls\.py:\d+ on rank 0 and .*test_check_calls\.py:\d+ on rank 1"
+            ):
                 if hora.rank() == 0:
                     ended(hora.allreduce(y, **how))
                 else:
@@ -55,7 +57,9 @@ def work_planned():
         plan = hora.world().plan(Call(*what, keep=x))
     else:
         plan = hora.world().plan(Call(*what, keep=x))
-    with pytest.raises(hora.MismatchError, match=r"test_check_calls\.py:\d+ on rank 0 and .*test_check_calls\.py:\d+ on rank 1"):
+    with pytest.raises(
+        hora.MismatchError, match=r"test_check_calls\.py:\d+ on rank 0 and .*test_check_calls\.py:\d+ on rank 1"
+    ):
         plan.run()
 
 
@@ -76,7 +80,9 @@ def work_torch():
         dist.all_reduce(x)
         dist.broadcast(x, 0)
         dist.all_reduce(x, async_op=True).wait()
-    with pytest.raises(dist.DistBackendError, match=r"test_check_calls\.py:\d+ on rank 0 and .*test_check_calls\.py:\d+ on rank 1"):
+    with pytest.raises(
+        dist.DistBackendError, match=r"test_check_calls\.py:\d+ on rank 0 and .*test_check_calls\.py:\d+ on rank 1"
+    ):
         if hora.rank() == 0:
             dist.all_reduce(x)
         else:
@@ -95,7 +101,8 @@ def work_horovod():
         hvd.broadcast(x, 0)
         hvd.synchronize(hvd.allreduce_async_(x))
     with pytest.raises(
-        hvd.HorovodInternalError, match=r"rank 0 is in .* at test_check_calls\.py:.*rank 1 is in .* at test_check_calls\.py:"
+        hvd.HorovodInternalError,
+        match=r"rank 0 is in .* at test_check_calls\.py:.*rank 1 is in .* at test_check_calls\.py:",
     ):
         if hvd.rank() == 0:
             hvd.allreduce_(x)

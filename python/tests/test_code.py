@@ -1,4 +1,5 @@
-"""The word that tells one function's code from another's, by which a run of hora.spark.Estimator knows that its code has changed."""
+"""The word that tells one function's code from another's, by which a run of hora.spark.Estimator knows that its code
+has changed."""
 
 from __future__ import annotations
 
@@ -49,8 +50,14 @@ def words(folder, text, seed="0"):
     folder.mkdir(exist_ok=True)
     (folder / "mine.py").write_text(text)
     program = "import mine; from hora.spark import _code; print({k: _code.digest(v) for k, v in mine.GIVEN.items()})"
-    env = os.environ | {"PYTHONHASHSEED": seed, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}
-    return eval(subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True).stdout)
+    env = os.environ | {
+        "PYTHONHASHSEED": seed,
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONPATH": os.pathsep.join([str(folder), *sys.path]),
+    }
+    return eval(
+        subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True).stdout
+    )
 
 
 def test_the_same_in_each_process(tmp_path):
@@ -89,11 +96,21 @@ def test_what_is_installed_goes_by_its_settings():
 
 def test_a_run_that_goes_on_with_other_code_says_so(recwarn):
     rest = {"loss": "mine.loss", "rows": "3 rows ab", "schema": "struct<>"}
-    _settled.check("r", rest | {"code": {"loss": "3.11 aa", "model": "3.11 cc"}}, rest | {"code": {"loss": "3.11 aa", "model": "3.11 cc"}})
-    _settled.check("r", rest | {"code": {"loss": "3.11 aa"}}, rest | {"code": {"loss": "3.12 bb"}})  # compiled by another Python
+    _settled.check(
+        "r",
+        rest | {"code": {"loss": "3.11 aa", "model": "3.11 cc"}},
+        rest | {"code": {"loss": "3.11 aa", "model": "3.11 cc"}},
+    )
+    _settled.check(
+        "r", rest | {"code": {"loss": "3.11 aa"}}, rest | {"code": {"loss": "3.12 bb"}}
+    )  # compiled by another Python
     _settled.check("r", rest, rest | {"code": {"loss": "3.11 aa"}})  # begun before there were such words
     assert not recwarn
-    with pytest.warns(UserWarning, match="run_id='r' was begun with other code in loss and model, and goes on with what is here now"):
+    with pytest.warns(
+        UserWarning, match="run_id='r' was begun with other code in loss and model, and goes on with what is here now"
+    ):
         _settled.check(
-            "r", rest | {"code": {"loss": "3.11 aa", "model": "3.11 cc"}}, rest | {"code": {"loss": "3.11 bb", "model": "3.11 dd"}}
+            "r",
+            rest | {"code": {"loss": "3.11 aa", "model": "3.11 cc"}},
+            rest | {"code": {"loss": "3.11 bb", "model": "3.11 dd"}},
         )

@@ -52,7 +52,9 @@ def work_numpy():
     np.testing.assert_array_equal(hora.allreduce(b, "product"), [n == 1, True, False])
     k = np.full(4, r + 1, dtype=np.int32)
     np.testing.assert_array_equal(hora.allreduce(k, hora.AVERAGE), np.full(4, sum(range(1, n + 1)) // n))
-    np.testing.assert_allclose(hora.allreduce(np.full(4, 1.0 + r), prescale=2, postscale=0.5), np.full(4, sum(range(1, n + 1))))
+    np.testing.assert_allclose(
+        hora.allreduce(np.full(4, 1.0 + r), prescale=2, postscale=0.5), np.full(4, sum(range(1, n + 1)))
+    )
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
@@ -199,7 +201,21 @@ def work_registered():
     part[:] = 1
     hora.allreduce(part, out=part)
     assert (part == n).all()
-    for given in (float, int, bool, "f8", "<f4", "i2", "u1", "float", "double", np.float16, np.dtype("u4"), "complex", np.bool_):
+    for given in (
+        float,
+        int,
+        bool,
+        "f8",
+        "<f4",
+        "i2",
+        "u1",
+        "float",
+        "double",
+        np.float16,
+        np.dtype("u4"),
+        "complex",
+        np.bool_,
+    ):
         assert hora.buffer(2, given).numpy().dtype == np.dtype(given), given
     small = hora.buffer(4, np.int64)
     small.numpy()[:] = r
@@ -282,7 +298,10 @@ def work_named():
     names = [f"layer{i}" for i in range(20)]
     order = names if r % 2 == 0 else names[::-1]
     for _ in range(5):
-        hs = {k: hora.allreduce(np.full(10, names.index(k) + r, dtype=np.float32), name=k, named=True, async_=True) for k in order}
+        hs = {
+            k: hora.allreduce(np.full(10, names.index(k) + r, dtype=np.float32), name=k, named=True, async_=True)
+            for k in order
+        }
         for i, k in enumerate(names):
             assert (hs[k].wait() == n * i + sum(range(n))).all()
     ga = hora.allgather(np.full(r + 2, r), name="a", named=True, async_=True) if r else None

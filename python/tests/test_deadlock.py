@@ -1,4 +1,5 @@
-"""Ranks that wait for each other in different calls: told and ended where nothing can free them, left alone elsewhere."""
+"""Ranks that wait for each other in different calls: told and ended where nothing can free them, left alone
+elsewhere."""
 
 import contextlib
 import os
@@ -50,7 +51,11 @@ def work_sets():
     a, b = hora.Group([0, 1], tag="a"), hora.Group([0, 1], tag="b")
     one(a), one(b)
     first, then = (a, b) if hora.rank() == 0 else (b, a)
-    told(lambda: (one(first), one(then)), "rank 0 is in allreduce (call 2 of group a)", "rank 1 is in allreduce (call 2 of group b)")
+    told(
+        lambda: (one(first), one(then)),
+        "rank 0 is in allreduce (call 2 of group a)",
+        "rank 1 is in allreduce (call 2 of group b)",
+    )
 
 
 def work_join():
@@ -70,7 +75,11 @@ def work_send():
     hora.init()
     big = np.ones(1 << 20)
     one()
-    told(lambda: one() if hora.rank() else hora.send(big, 1), "rank 0 is in send to rank 1", "which rank 1 does not receive")
+    told(
+        lambda: one() if hora.rank() else hora.send(big, 1),
+        "rank 0 is in send to rank 1",
+        "which rank 1 does not receive",
+    )
 
 
 def work_mixed():
@@ -181,7 +190,9 @@ def work_looks_now_and_then():
 
 
 @pytest.mark.parametrize(
-    "work", [work_two_threads, work_crosswise_in_the_background, work_slow, work_looks_now_and_then], ids=lambda v: v.__name__
+    "work",
+    [work_two_threads, work_crosswise_in_the_background, work_slow, work_looks_now_and_then],
+    ids=lambda v: v.__name__,
 )
 def test_what_may_end_is_left_alone(ranks, work):
     ranks(2, work, env=SOON)
@@ -285,5 +296,28 @@ def test_what_is_not_proved_is_told_only(job, work, says):
     ends = job(2, work, env=SOON).wait()
     assert all(e.code == 0 for e in ends), ends
     said = ends[0].err
-    assert f"nothing is ended, since {says} may yet free them" in said and "ranks 0-1 wait for each other: rank 0 is in" in said, said
+    assert (
+        f"nothing is ended for 2m0s, since {says} may yet free them" in said
+        and "ranks 0-1 wait for each other: rank 0 is in" in said
+    ), said
     assert said.count("nothing is ended") == 1, said
+
+
+def work_idle():
+    """A thread that has never called hora, and never will: the ranks are not left alone for ever."""
+    hora.init()
+    a, b = hora.Group([0, 1], tag="a"), hora.Group([0, 1], tag="b")
+    over = threading.Event()
+    threading.Thread(target=over.wait, name="loader").start()
+    mine = a if hora.rank() == 0 else b
+    told(lambda: one(mine), "rank 0 is in allreduce", "rank 1 is in allreduce", "it has been so for 6s")
+    over.set()
+    assert hora.allreduce(np.ones(2))[0] == 2
+
+
+def test_what_nobody_frees_ends(job):
+    began = time.monotonic()
+    ends = job(2, work_idle, env={"HORA_DEADLOCK_TIMEOUT": "0.05"}).wait()
+    assert all(e.code == 0 for e in ends), ends
+    assert ends[0].err.count("nothing is ended for 6s") == 1, ends[0].err
+    assert time.monotonic() - began > 6

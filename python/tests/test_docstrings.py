@@ -20,7 +20,11 @@ ALONE = {"run"}  # starts its own ranks
 def public() -> dict[str, object]:
     """What a program may call: functions and classes by name."""
     found = {n: getattr(hora, n) for n in hora.__all__}
-    found = {n: o for n, o in found.items() if callable(o) and n != "Op" and not (inspect.isclass(o) and issubclass(o, Exception))}
+    found = {
+        n: o
+        for n, o in found.items()
+        if callable(o) and n != "Op" and not (inspect.isclass(o) and issubclass(o, Exception))
+    }
     found = {n: o for n, o in found.items() if not isinstance(o, hora.Op)}
     return found | {
         "group.Call": hora.group.Call,
@@ -55,7 +59,9 @@ def check(tests: list[doctest.DocTest]) -> None:
 def work_examples(folder: str):
     os.chdir(folder)
     hora.init()
-    check([examples("hora", hora.__doc__ or "")] + [examples(n, o.__doc__) for n, o in public().items() if n not in ALONE])
+    check(
+        [examples("hora", hora.__doc__ or "")] + [examples(n, o.__doc__) for n, o in public().items() if n not in ALONE]
+    )
 
 
 def test_examples_do_what_they_say(ranks, tmp_path):

@@ -16,6 +16,7 @@ import pytest
 
 import hora
 import hora.elastic
+from hora import frontend
 from hora.elastic import ElasticSampler, State
 
 HERE = Path(__file__).resolve().parent
@@ -149,7 +150,8 @@ class Run:
     def __init__(self, program: Path, options: list[str], call: str, env: dict[str, str] | None = None) -> None:
         code = f"import sys; sys.path.insert(0, {str(HERE)!r}); import test_elastic as m; m.{call}"
         self.process = subprocess.Popen(
-            [program, "run", *options, sys.executable, "-c", code], env=os.environ | {"OMP_NUM_THREADS": "1"} | (env or {}),
+            [program, "run", *options, sys.executable, "-c", code],
+            env=os.environ | {"OMP_NUM_THREADS": "1"} | (env or {}),
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
         )  # fmt: skip
         self.lines: list[str] = []
@@ -168,7 +170,9 @@ class Run:
 
     def until(self, what, timeout: float = 30.0) -> None:
         with self.news:
-            assert self.news.wait_for(lambda: what(self.lines) or self.lines[-1:] == ["end"], timeout), "\n".join(self.lines)
+            assert self.news.wait_for(lambda: what(self.lines) or self.lines[-1:] == ["end"], timeout), "\n".join(
+                self.lines
+            )
 
     def at_work(self) -> dict[int, int]:
         """The process of each rank that has begun to train last."""
@@ -226,7 +230,9 @@ def test_a_killed_worker_is_replaced(start, tmp_path):
     first, second = json.loads(report.read_text())["epochs"]
     assert first["gone"]["rank"] == 1 and "recovery" not in first
     assert second["recovery"]["seconds"] > 0 and second["recovery"]["steps"] in (0, 1), second
-    assert any(re.search(r"signal 9 \(SIGKILL\); recovered in [0-9.]+ s, [01] steps? done again", line) for line in run.lines), run.lines
+    assert any(
+        re.search(r"signal 9 \(SIGKILL\); recovered in [0-9.]+ s, [01] steps? done again", line) for line in run.lines
+    ), run.lines
 
 
 def test_survivors_go_on(start):
@@ -247,7 +253,11 @@ def test_who_cannot_go_on_says_so_in_one_sentence(start):
     run.ends()
     assert run.process.returncode == 128 + signal.SIGKILL
     # The coordinator's word and the launcher's SIGTERM come in the same moment.
-    said = [line for line in run.lines if re.search("this worker was asked to leave the job: (the job ends: rank 0 on|SIGTERM)", line)]
+    said = [
+        line
+        for line in run.lines
+        if re.search("this worker was asked to leave the job: (the job ends: rank 0 on|SIGTERM)", line)
+    ]
     assert len(said) == 1 and not any("Traceback" in line for line in run.lines), "\n".join(run.lines)
 
 
@@ -256,7 +266,7 @@ def test_a_forked_child_is_no_worker(monkeypatch):
     asked: list[str] = []
     monkeypatch.setattr(hora.elastic._world, "is_elastic", lambda: True)
     monkeypatch.setattr(hora.elastic._world, "drain", asked.append)
-    with hora.elastic.terminated():
+    with frontend.drained_by_sigterm():
         ready, say = os.pipe()
         child = os.fork()
         if child == 0:
@@ -279,7 +289,19 @@ def test_a_forked_child_is_no_worker(monkeypatch):
 def test_the_launchers_patience_ends_first(start):
     """With a discovery it waits for workers, says for whom, and ends the job; the worker adds no reason of its own."""
     run = start(
-        ["-np", "2", "--min-np", "2", "--elastic-timeout", "2", "--blacklist", "slot", "--discover", "echo localhost:2"], "work(4000, 0.01)"
+        [
+            "-np",
+            "2",
+            "--min-np",
+            "2",
+            "--elastic-timeout",
+            "2",
+            "--blacklist",
+            "slot",
+            "--discover",
+            "echo localhost:2",
+        ],
+        "work(4000, 0.01)",
     )
     run.until(lambda lines: sum(line.startswith("pid") for line in lines) == 2)
     os.kill(run.at_work()[0], signal.SIGKILL)
@@ -287,7 +309,10 @@ def test_the_launchers_patience_ends_first(start):
     text = "\n".join(run.lines)
     assert run.process.returncode == 75 and "Traceback" not in text and "deadline" not in text, text
     # The worker hears it too, unless the signal that ends it comes first.
-    assert sum("left for 2s, and --min-np is 2: add hosts, or lower --min-np" in line for line in run.lines) in (1, 2), text
+    assert sum("left for 2s, and --min-np is 2: add hosts, or lower --min-np" in line for line in run.lines) in (
+        1,
+        2,
+    ), text
     assert "restarts used" not in text, text  # no budget was given
 
 
@@ -298,7 +323,10 @@ def test_who_waits_leaves_when_asked(start):
     run.until(lambda lines: "waits" in lines)
     time.sleep(0.3)
     os.kill(run.at_work()[0], signal.SIGTERM)
-    run.until(lambda lines: any("rank 0 on" in line and "left before the work was done: SIGTERM" in line for line in lines), 20)
+    run.until(
+        lambda lines: any("rank 0 on" in line and "left before the work was done: SIGTERM" in line for line in lines),
+        20,
+    )
     assert "hora: this worker was asked to leave the job: SIGTERM" in run.lines, "\n".join(run.lines)
 
 
@@ -357,7 +385,8 @@ def left_of(mark: str) -> list[str]:
 
 @pytest.mark.parametrize("policy", ["replace", "continue"])
 def test_random_faults(start, policy, tmp_path):
-    """Workers are killed, asked to leave and stopped for a while at random moments, those of the beginning of an epoch too."""
+    """Workers are killed, asked to leave and stopped for a while at random moments, those of the beginning of an epoch
+    too."""
     faults = 50 if os.environ.get("HORA_SOAK") else 5
     seed = int(os.environ.get("HORA_SEED", random.randrange(10**6)))
     print(f"HORA_SEED={seed} pytest {__file__} -k 'random_faults and {policy}'")
@@ -366,7 +395,15 @@ def test_random_faults(start, policy, tmp_path):
     kinds += draw.choices(kinds if policy == "replace" else [signal.SIGKILL, signal.SIGSTOP], k=faults - 3)
     draw.shuffle(kinds)
     shared = set(os.listdir("/dev/shm"))
-    options = ["-np", "3", "--restarts", str(3 * faults), "--on-loss", policy, *(["--min-np", "1"] if policy == "continue" else [])]
+    options = [
+        "-np",
+        "3",
+        "--restarts",
+        str(3 * faults),
+        "--on-loss",
+        policy,
+        *(["--min-np", "1"] if policy == "continue" else []),
+    ]
     steps = 60 * faults
     same = {"SAME": "1"} if policy == "continue" else {}
     run = start(options, f"work({steps}, 0.01)", TMPDIR=str(tmp_path), **same)
@@ -444,7 +481,10 @@ def test_a_state_comes_back():
 
 def test_steps_are_counted_where_something_counts_them():
     count = hora.elastic.steps_since
-    assert count({"step": 30, "w": 1.0}, {"step": 35}) == 5 and count({"batch": 3, "epoch": 2}, {"batch": 3, "epoch": 2}) == 0
+    assert (
+        count({"step": 30, "w": 1.0}, {"step": 35}) == 5
+        and count({"batch": 3, "epoch": 2}, {"batch": 3, "epoch": 2}) == 0
+    )
     assert count({"epoch": 2}, {"epoch": 2}) == -1
     assert count({"batch": 3, "epoch": 2}, {"batch": 9, "epoch": 3}) == -1  # it began anew
     assert count({"step": 3.5}, {"step": 4.5}) == count({"step": 9}, {"step": 3}) == -1

@@ -1,7 +1,8 @@
-"""Random faults, several to a job, from the first moment of Python workers' processes on, of those that replace others too.
+"""Random faults, several to a job, from the first moment of Python workers' processes on, of those that replace others
+too.
 
-Each job ends as its policy says, soon. `make soak` has two hundred faults under every policy, the ordinary run one job; a
-fault a job, at any moment of it, is what TestFaultsFromTheStartOn in internal/jobtest has.
+Each job ends as its policy says, soon. `make soak` has two hundred faults under every policy, the ordinary run one job;
+a fault a job, at any moment of it, is what TestFaultsFromTheStartOn in internal/jobtest has.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ class Job:
         return self.run.lines[-1:] == ["end"] or self.run.count("final") > 0
 
     def fault(self) -> bool:
-        """One, after a while; half of them happen to who was started last. False: the job is over, or nobody is there."""
+        """One, after a while; half of them happen to who was started last. False: the job is over, or nobody is
+        there."""
         kinds = [signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP]
         kind = self.draw.choice(kinds if self.policy != "stop" else [signal.SIGKILL, signal.SIGSTOP])
         end = time.monotonic() + self.draw.choice([0.02, 0.4, 1.5]) * self.draw.random()
@@ -95,12 +97,16 @@ class Job:
         code, text = self.run.process.returncode, "\n".join([*self.story, *self.run.lines])
         assert time.monotonic() - began < LIMIT, text
         if self.policy == "stop" and self.killed and code != 0:
-            assert any(line.startswith("hora: rank ") and "killed by signal 9 (SIGKILL)" in line for line in self.run.lines), text
+            assert any(
+                line.startswith("hora: rank ") and "killed by signal 9 (SIGKILL)" in line for line in self.run.lines
+            ), text
             return
         assert code == 0, f"exit code {code}\n{text}"
         assert finals and all(f.split()[:4] == want.split()[:4] for f in finals), text
         again = sum("starting it again" in line for line in self.run.lines)
-        assert len(finals) >= 3 - (len(self.killed) - again), text  # who is killed when all is done may not come to its last word
+        assert len(finals) >= 3 - (len(self.killed) - again), (
+            text
+        )  # who is killed when all is done may not come to its last word
 
 
 @pytest.fixture(scope="module")

@@ -33,14 +33,30 @@ def work_mismatch():
     hora.init()
     r = hora.rank()
     differ(hora.MismatchError, lambda: hora.allreduce(np.ones(3 + r)), "Mismatched", "shape", "3", "4")
-    differ(hora.MismatchError, lambda: hora.allreduce(np.ones(3, dtype="f4" if r else "f8")), "Mismatched data types", "float32", "float64")
-    differ(hora.MismatchError, lambda: hora.allreduce(np.ones(3), "max" if r else "sum"), "Mismatched reduction operation", "max", "sum")
+    differ(
+        hora.MismatchError,
+        lambda: hora.allreduce(np.ones(3, dtype="f4" if r else "f8")),
+        "Mismatched data types",
+        "float32",
+        "float64",
+    )
+    differ(
+        hora.MismatchError,
+        lambda: hora.allreduce(np.ones(3), "max" if r else "sum"),
+        "Mismatched reduction operation",
+        "max",
+        "sum",
+    )
     differ(hora.MismatchError, lambda: hora.broadcast(np.ones(3), r), "Mismatched", "root")
     one, two = "of 1 tensor on rank 0", "of 2 tensors on rank 1"
     differ(hora.MismatchError, lambda: hora.allreduce([np.ones(2)] * (1 + r)), one, two, "Calls so far")
     differ(hora.MismatchError, lambda: hora.broadcast([np.ones(2)] * (1 + r)), one, two)
     differ(hora.MismatchError, lambda: hora.allgather([np.ones(2 + r)] * (1 + r)), one, two)
-    differ(hora.MismatchError, lambda: hora.allreduce(np.ones(3)) if r else hora.broadcast(np.ones(3)), "Mismatched operations")
+    differ(
+        hora.MismatchError,
+        lambda: hora.allreduce(np.ones(3)) if r else hora.broadcast(np.ones(3)),
+        "Mismatched operations",
+    )
     differ(hora.MismatchError, lambda: hora.allreduce(np.ones(3), name="a" if r else "b"), "a", "b")
     differ(hora.MismatchError, lambda: hora.allreduce(np.ones(3), prescale=2.0 if r else 1.0), "Mismatched prescale")
     differ(hora.MismatchError, lambda: hora.allreduce(np.ones((2, 3) if r else (3, 2))), "Mismatched", "shape")
@@ -53,7 +69,12 @@ def work_mismatch():
     # named
     differ(hora.MismatchError, lambda: hora.allreduce(np.ones(3 + r), name="t", named=True), "Mismatched", "t")
     for name in ("g", [f"own {i}" for i in range(1 + r)]):
-        differ(hora.MismatchError, lambda name=name: hora.allreduce([np.ones(2)] * (1 + r), name=name, named=True), one, two)
+        differ(
+            hora.MismatchError,
+            lambda name=name: hora.allreduce([np.ones(2)] * (1 + r), name=name, named=True),
+            one,
+            two,
+        )
     differ(hora.MismatchError, lambda: hora.allgather([np.ones(2 + r)] * (1 + r), name="h", named=True), one, two)
 
 
@@ -81,7 +102,10 @@ def work_arguments():
     bad("element type", lambda: hora.allreduce(np.array(["text"])))
     bad("is no array", lambda: hora.allreduce({"a": 1}))
     bad("is no operator", lambda: hora.allreduce(np.ones(3), "median"))
-    bad(f"broadcast: root={n} is not in a group of {n}; ranks count within the group", lambda: hora.broadcast(np.ones(3), n))
+    bad(
+        f"broadcast: root={n} is not in a group of {n}; ranks count within the group",
+        lambda: hora.broadcast(np.ones(3), n),
+    )
     bad("reduce_scatter: op='mean' is no operator", lambda: hora.reduce_scatter(np.ones(n), "mean"))
     bad("out: .*not contiguous.*copy the result from it", lambda: hora.allreduce(np.ones(4), out=np.ones(8)[::2]))
     bad(r"group=\[0, 1\] is no group; make one with hora.Group", lambda: hora.allreduce(np.ones(3), group=[0, 1]))
@@ -124,7 +148,15 @@ def test_importing_hora_names_a_foreign_horovod(text, tmp_path):
 
 
 def work_before_init():
-    for call in (hora.rank, hora.size, hora.barrier, lambda: hora.allreduce(np.ones(3)), hora.world, hora.counters, lambda: hora.buffer(3)):
+    for call in (
+        hora.rank,
+        hora.size,
+        hora.barrier,
+        lambda: hora.allreduce(np.ones(3)),
+        hora.world,
+        hora.counters,
+        lambda: hora.buffer(3),
+    ):
         with pytest.raises(hora.NotInitializedError, match=r"call hora\.init\(\) first"):
             call()
     assert not hora.is_initialized()
@@ -250,7 +282,11 @@ def test_wait_with_a_timeout(ranks):
 
 
 def work_settings():
-    for wrong, says in [({"rank": 5}, "rank"), ({"secret": "xyz"}, "hexadecimal"), ({"peer_timeout": "soon"}, "(?i)peer_timeout")]:
+    for wrong, says in [
+        ({"rank": 5}, "rank"),
+        ({"secret": "xyz"}, "hexadecimal"),
+        ({"peer_timeout": "soon"}, "(?i)peer_timeout"),
+    ]:
         with pytest.raises(hora.SettingsError, match=says):
             hora.init(**wrong)
         assert not hora.is_initialized()
@@ -266,7 +302,9 @@ def test_settings(ranks):
 
 def work_environment():
     """What Python puts into os.environ counts, though C cannot see it."""
-    os.environ.update(HORA_RANK=os.environ.pop("MY_RANK"), HORA_LOCAL_RANK="0" if False else os.environ["HORA_LOCAL_RANK"])
+    os.environ.update(
+        HORA_RANK=os.environ.pop("MY_RANK"), HORA_LOCAL_RANK="0" if False else os.environ["HORA_LOCAL_RANK"]
+    )
     hora.init()
     assert hora.rank() == int(os.environ["HORA_RANK"])
     works()

@@ -31,7 +31,9 @@ def test_it_looks_like_the_function_it_stands_before(ranks):
 
 def work_signature():
     s = inspect.signature(hora.allreduce)
-    print([(p.name, p.kind.name, str(p.default).split(".")[-1].lower()) for p in s.parameters.values() if p.name != "op"])
+    print(
+        [(p.name, p.kind.name, str(p.default).split(".")[-1].lower()) for p in s.parameters.values() if p.name != "op"]
+    )
     print(inspect.getdoc(hora.allreduce), hora.allreduce.__name__, hora.allreduce.__module__)
     assert pickle.loads(pickle.dumps(hora.allreduce)) is hora.allreduce is comm.allreduce
 
@@ -49,7 +51,16 @@ def arrays(rank: int):
     yield memoryview(bytearray([rank + 1] * 4))
     import torch
 
-    for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.bool, torch.complex64):
+    for dtype in (
+        torch.float32,
+        torch.float64,
+        torch.float16,
+        torch.bfloat16,
+        torch.int64,
+        torch.uint8,
+        torch.bool,
+        torch.complex64,
+    ):
         yield torch.full((2, 3), rank + 1, dtype=dtype)
     yield torch.nn.Parameter(torch.full((3,), rank + 1.0))
     yield torch.full((4, 4), rank + 1.0)[1:3]
@@ -159,7 +170,8 @@ def work_raw():
     fast = _abi._fast
     for call in (
         lambda: fast.run(0, b"short", None, True), lambda: fast.run("0", b"x" * 500, None, True), lambda: fast.run(0),
-        lambda: fast.submit(0, b"x" * 500, 99, None, False), lambda: fast.own(1, (), None), lambda: fast.own(len, 1, None),
+        lambda: fast.submit(0, b"x" * 500, 99, None, False), lambda: fast.own(1, (), None),
+        lambda: fast.own(len, 1, None),
         lambda: fast.start("x", None), lambda: fast.wait(1), lambda: fast.wait(-1, 0), lambda: fast.bind(1),
         lambda: fast.shortcut(1), lambda: fast.release(2**70),
     ):  # fmt: skip

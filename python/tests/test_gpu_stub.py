@@ -1,8 +1,9 @@
-"""The GPU path without a GPU: libraries with the names and functions of CUDA's driver and NCCL, built here, whose streams
-are threads and whose device memory is host memory. Tensors and streams are stand-ins with an address each.
+"""The GPU path without a GPU: libraries with the names and functions of CUDA's driver and NCCL, built here, whose
+streams are threads and whose device memory is host memory. Tensors and streams are stand-ins with an address each.
 
-What this shows: the order of calls, that every hand-over between streams is there (a missing one gives wrong sums, since
-the stand-ins' work is late on purpose), results, errors and ends. What it cannot show is that real hardware agrees.
+What this shows: the order of calls, that every hand-over between streams is there (a missing one gives wrong sums,
+since the stand-ins' work is late on purpose), results, errors and ends. What it cannot show is that real hardware
+agrees.
 """
 
 from __future__ import annotations
@@ -18,7 +19,18 @@ import pytest
 
 STUBS = Path(__file__).with_name("gpu_stub")
 SUM, AVERAGE, MAX, XOR, FLOAT32, INT32, INT64 = 0, 1, 4, 7, 12, 7, 9
-ALLREDUCE, REDUCE, BROADCAST, ALLGATHER, REDUCE_SCATTER, ALLTOALL, GATHER, SCATTER, SEND, RECV = 1, 2, 3, 4, 5, 6, 7, 8, 10, 11
+ALLREDUCE, REDUCE, BROADCAST, ALLGATHER, REDUCE_SCATTER, ALLTOALL, GATHER, SCATTER, SEND, RECV = (
+    1,
+    2,
+    3,
+    4,
+    5,
+    6,
+    7,
+    8,
+    10,
+    11,
+)
 
 
 @pytest.fixture(scope="session")
@@ -26,7 +38,18 @@ def stubs(tmp_path_factory):
     """A folder with libcuda.so.1 and libnccl.so.2."""
     folder = tmp_path_factory.mktemp("gpu")
     for source, so in (("cuda.c", "libcuda.so.1"), ("nccl.c", "libnccl.so.2")):
-        command = ["gcc", "-shared", "-fPIC", "-O1", "-pthread", f"-Wl,-soname,{so}", "-o", folder / so, STUBS / source, "-ldl"]
+        command = [
+            "gcc",
+            "-shared",
+            "-fPIC",
+            "-O1",
+            "-pthread",
+            f"-Wl,-soname,{so}",
+            "-o",
+            folder / so,
+            STUBS / source,
+            "-ldl",
+        ]
         subprocess.run(command, check=True)
     return folder
 
@@ -37,7 +60,8 @@ def gpu_ranks(job, stubs, tmp_path):
 
     def go(n, work, share=False, timeout=90.0, links="", **env):
         given = {
-            "STUB_DIR": str(tmp_path), "STUBS": str(stubs), "STUB_LOGS": str(tmp_path / "calls"), "STUB_SHARE": "1" if share else "",
+            "STUB_DIR": str(tmp_path), "STUBS": str(stubs), "STUB_LOGS": str(tmp_path / "calls"),
+            "STUB_SHARE": "1" if share else "",
             "STUB_NO_NCCL": "",
         }  # fmt: skip
         ends = job(n, work, env=given | env, links=links).wait(timeout)
@@ -113,7 +137,12 @@ def begin(**how):
 def call(kind, send, recv, count, recv_count=None, **more):
     from hora.group import Call
 
-    given = {"dtype": FLOAT32, "send": send.ptr() if send else 0, "recv": recv.ptr() if recv else 0, "recv_count": recv_count}
+    given = {
+        "dtype": FLOAT32,
+        "send": send.ptr() if send else 0,
+        "recv": recv.ptr() if recv else 0,
+        "recv_count": recv_count,
+    }
     return Call(kind, count=count, **(given | more))
 
 
@@ -335,7 +364,8 @@ def fails_with(kind, text, **how):
 
 def hang():
     fails_with(
-        "DeadlineError", "allreduce grad on GPU 0: the other ranks .* had not come within its timeout, and the NCCL group was aborted"
+        "DeadlineError",
+        "allreduce grad on GPU 0: the other ranks .* had not come within its timeout, and the NCCL group was aborted",
     )
 
 
@@ -376,7 +406,11 @@ def test_copy_fails(gpu_ranks):
 
 
 def wanted_nccl():
-    fails_with("ArgumentError", "NCCL was asked for and cannot be used: ranks 0 and 1 share the GPU at 0000:01:00.0", path="nccl")
+    fails_with(
+        "ArgumentError",
+        "NCCL was asked for and cannot be used: ranks 0 and 1 share the GPU at 0000:01:00.0",
+        path="nccl",
+    )
 
 
 def test_nccl_on_a_shared_gpu_is_refused(gpu_ranks):
@@ -392,7 +426,9 @@ def no_nccl():
     assert x.list() == [2.0] * 3
 
 
-@pytest.mark.parametrize("env", [{"STUB_NO_NCCL": "1"}, {"STUB_NCCL_VERSION": "21300"}, {"STUB_NCCL_FAIL": "CommInitRankConfig"}])
+@pytest.mark.parametrize(
+    "env", [{"STUB_NO_NCCL": "1"}, {"STUB_NCCL_VERSION": "21300"}, {"STUB_NCCL_FAIL": "CommInitRankConfig"}]
+)
 def test_without_nccl_tensors_are_staged(gpu_ranks, env):
     ends, _ = gpu_ranks(2, no_nccl if "STUB_NO_NCCL" in env else other_nccl, **env)
     good(ends)
@@ -400,9 +436,9 @@ def test_without_nccl_tensors_are_staged(gpu_ranks, env):
 
 def other_nccl():
     _, _, gpu, cuda = begin()
-    assert gpu.path == "staged" and re.search("it is version 2.13; 2.14 or newer|rank 0: make NCCL group: NCCL says", gpu.report["why"]), (
-        gpu.report
-    )
+    assert gpu.path == "staged" and re.search(
+        "it is version 2.13; 2.14 or newer|rank 0: make NCCL group: NCCL says", gpu.report["why"]
+    ), gpu.report
     s, x = Stream(cuda), Tensor(3, values=[1.0] * 3)
     finish(gpu, gpu.submit([call(ALLREDUCE, x, x, 3)], s.cuda_stream, x), s)
     assert x.list() == [2.0] * 3
@@ -434,7 +470,8 @@ def wrong_calls():
     rank, _, gpu, cuda = begin()
     s, x = Stream(cuda), Tensor(10)
     for wrong in (
-        call(ALLREDUCE, x, x, 10, 9), call(9, x, x, 1), call(ALLREDUCE, x, x, 10, dtype=99), call(BROADCAST, x, x, 10, root=2),
+        call(ALLREDUCE, x, x, 10, 9), call(9, x, x, 1), call(ALLREDUCE, x, x, 10, dtype=99),
+        call(BROADCAST, x, x, 10, root=2),
         call(RECV, None, x, 0, 10, root=-1), call(ALLGATHER, x, x, 10, 10), call(ALLTOALL, x, x, 9, 9),
         call(ALLGATHER, x, x, 5, 10, recv_counts=[5, 4]), call(ALLREDUCE, x, x, -1 & 0xFFFFFFFFFFFFFFFF),
     ):  # fmt: skip

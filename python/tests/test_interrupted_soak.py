@@ -1,8 +1,9 @@
 """Exceptions that a signal handler raises at random moments of many kinds of call: no wrong result, no crash.
 
-Rank 0 is interrupted. The others do what it tells them over a socket beside hora, hold back until it has been interrupted
-or come at a random moment, and check their own results. Whether rank 0's operation was under way when the exception came
-is known from the calls into the library, so that it can make a call that never was, and its own result is checked too.
+Rank 0 is interrupted. The others do what it tells them over a socket beside hora, hold back until it has been
+interrupted or come at a random moment, and check their own results. Whether rank 0's operation was under way when the
+exception came is known from the calls into the library, so that it can make a call that never was, and its own result
+is checked too.
 """
 
 import itertools
@@ -324,7 +325,9 @@ def lead(path: str, count: int, rng: random.Random) -> None:
             counts[kind] += 1
         under_way = calls.under_way() or kind == "in place" and len(_lib.in_flight) > before
         calls.made.clear()
-        noise = [np.full(n * k, np.nan) for k in (1, hora.size()) for _ in range(4)]  # takes memory that was given up too early
+        noise = [
+            np.full(n * k, np.nan) for k in (1, hora.size()) for _ in range(4)
+        ]  # takes memory that was given up too early
         if held:
             tell("go")
         if not under_way:
@@ -335,7 +338,9 @@ def lead(path: str, count: int, rng: random.Random) -> None:
             got = turn.handle.wait()
             cut = False
         said = [o.readline().strip() for o in others]
-        assert said == ["right"] * len(others), f"{said} after turn {number} ({kind}, cut {cut}, held {held}, under way {under_way})"
+        assert said == ["right"] * len(others), (
+            f"{said} after turn {number} ({kind}, cut {cut}, held {held}, under way {under_way})"
+        )
         calls.made.clear()
         turn_ended(turn)
         if cut and turn.kept is not None:
@@ -363,4 +368,6 @@ def test_exceptions_at_random_moments(ranks, tmp_path, size):
     print(
         f"seed {seed}; again: HORA_SEED={seed} pytest -s 'python/tests/test_interrupted_soak.py::{test_exceptions_at_random_moments.__name__}[{size}]'"
     )
-    print(ranks(size, work_interrupted, args=(str(tmp_path / "socket"), COUNT // 2, seed), timeout=max(120, COUNT / 5))[0])
+    print(
+        ranks(size, work_interrupted, args=(str(tmp_path / "socket"), COUNT // 2, seed), timeout=max(120, COUNT / 5))[0]
+    )

@@ -25,8 +25,14 @@ def work_single():
         refused(lambda how=how: hora.broadcast(x[:1000], out=x[500:1500], **how))
         refused(lambda how=how: hora.allgather(x[:1000], out=x[500 : 500 + 1000 * size], **how))
         refused(lambda how=how: hora.reduce_scatter(x[: 1000 * size], out=x[500:1500], **how))
-        refused(lambda how=how: hora.alltoall(x[: 1000 * size], out=x[: 1000 * size], **how), "the result lies in memory of the input")
-        refused(lambda how=how: hora.alltoall(x[: 1000 * size], out=x[500 : 500 + 1000 * size], **how), "the result lies in memory")
+        refused(
+            lambda how=how: hora.alltoall(x[: 1000 * size], out=x[: 1000 * size], **how),
+            "the result lies in memory of the input",
+        )
+        refused(
+            lambda how=how: hora.alltoall(x[: 1000 * size], out=x[500 : 500 + 1000 * size], **how),
+            "the result lies in memory",
+        )
     refused(lambda: hora.allreduce([x[:1000]], out=[x[500:1500]]))
     assert (x == before).all()
     # On one rank alone, as these have a root: the others' arrays are apart.
@@ -97,7 +103,9 @@ def work_torch():
         hvd.grouped_allreduce_([t[:60], t[40:]], op=hvd.Sum)
     import os
 
-    dist.init_process_group("hora", store=dist.FileStore(os.environ["HORA_SECRET_FILE"] + ".s"), rank=hvd.rank(), world_size=hvd.size())
+    dist.init_process_group(
+        "hora", store=dist.FileStore(os.environ["HORA_SECRET_FILE"] + ".s"), rank=hvd.rank(), world_size=hvd.size()
+    )
     with pytest.raises(ValueError, match="overlap"):
         dist.all_gather_into_tensor(t[10:60], t[20:45])
     with pytest.raises(ValueError, match="overlap"):
@@ -128,8 +136,10 @@ def work_names():
         if hora.rank() == 0:
             h = hvd.allreduce_async(torch.ones(3), name="d", op=hvd.Sum)
             again = [
-                lambda: hvd.allreduce_async(torch.ones(3), name="d"), lambda: hvd.allreduce_async_(torch.ones(3), name="d"),
-                lambda: hora.allreduce(np.ones(3), name="allreduce.d", named=True), lambda: hora.allreduce([np.ones(3)] * 2, name=["x", "x"], named=True),
+                lambda: hvd.allreduce_async(torch.ones(3), name="d"),
+                lambda: hvd.allreduce_async_(torch.ones(3), name="d"),
+                lambda: hora.allreduce(np.ones(3), name="allreduce.d", named=True),
+                lambda: hora.allreduce([np.ones(3)] * 2, name=["x", "x"], named=True),
                 lambda: hora.allgather(np.ones(3), name="allreduce.d", named=True, async_=True),
             ]  # fmt: skip
             for call in again * 2:

@@ -147,11 +147,13 @@ if "before" in sys.argv:
 @pytest.mark.parametrize("before", ["", "before"])
 def test_a_subinterpreter_is_refused(before):
     """It is left for the end of the process, which came never."""
-    ended = subprocess.run([sys.executable, "-c", SUBINTERPRETER, before], capture_output=True, text=True, timeout=60, check=False)
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.startswith("refused: import hora: this is a subinterpreter, and hora works in a process's main interpreter only"), (
-        ended
+    ended = subprocess.run(
+        [sys.executable, "-c", SUBINTERPRETER, before], capture_output=True, text=True, timeout=60, check=False
     )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.startswith(
+        "refused: import hora: this is a subinterpreter, and hora works in a process's main interpreter only"
+    ), ended
 
 
 # -- signals
@@ -410,11 +412,26 @@ def work_end(how: str):
         import gc
 
         gc.disable()
-        work_end.cycle = [hora.world().plan(Call(1, 0, 13, 0, x.ctypes.data, x.ctypes.data, 4)), hora.allreduce(x, async_=True)]
+        work_end.cycle = [
+            hora.world().plan(Call(1, 0, 13, 0, x.ctypes.data, x.ctypes.data, 4)),
+            hora.allreduce(x, async_=True),
+        ]
         work_end.cycle.append(work_end.cycle)
 
 
-ENDS = ["nothing", "shutdown", "twice", "pending", "callback", "os._exit", "sys.exit", "thread", "handle", "buffer", "collected"]
+ENDS = [
+    "nothing",
+    "shutdown",
+    "twice",
+    "pending",
+    "callback",
+    "os._exit",
+    "sys.exit",
+    "thread",
+    "handle",
+    "buffer",
+    "collected",
+]
 
 
 @pytest.mark.parametrize("how", ENDS)
@@ -424,16 +441,25 @@ def test_clean_end(job, how):
         assert any(e.code == 1 and "Mismatched numbers of calls" in e.err for e in ends), ends
         ends = [e for e in ends if e.code]
     for e in ends:
-        assert (e.code == 1 and e.err.count("\n") == 1) if how == "pending" else (e.code == 0 and not e.err), (e.code, e.err)
+        assert (e.code == 1 and e.err.count("\n") == 1) if how == "pending" else (e.code == 0 and not e.err), (
+            e.code,
+            e.err,
+        )
 
 
 def work_after_shutdown():
-    """What is kept from a life that is over: errors of the right class, memory that may still be read, and a next life that works."""
+    """What is kept from a life that is over: errors of the right class, memory that may still be read, and a next life
+    that works."""
     import hora.elastic
 
     hora.init()
     r, n, x = hora.rank(), hora.size(), np.ones(1000)
-    group, world, buffer, state = hora.Group(range(n), tag="kept"), hora.world(), hora.buffer(1000), hora.elastic.State(step=0)
+    group, world, buffer, state = (
+        hora.Group(range(n), tag="kept"),
+        hora.world(),
+        hora.buffer(1000),
+        hora.elastic.State(step=0),
+    )
     view = buffer.numpy()
     view[:] = 3
     handle = hora.allreduce(x, async_=True)
@@ -444,9 +470,12 @@ def work_after_shutdown():
     hora.barrier()  # and what was begun before it has ended
     hora.shutdown()
     for call in (
-        lambda: hora.allreduce(x), lambda: hora.allreduce(x, group=group), lambda: hora.allreduce(x, group=world), lambda: hora.allreduce(x, out=x),
-        lambda: hora.allreduce(buffer, out=buffer), lambda: hora.buffer(3), lambda: hora.Group([0]), lambda: hora.barrier(),
-        lambda: hora.allgather_object(1), lambda: hora.start_timeline("/nowhere"), hora.rank, hora.counters, state.sync, state.check,
+        lambda: hora.allreduce(x), lambda: hora.allreduce(x, group=group), lambda: hora.allreduce(x, group=world),
+        lambda: hora.allreduce(x, out=x),
+        lambda: hora.allreduce(buffer, out=buffer), lambda: hora.buffer(3), lambda: hora.Group([0]),
+        lambda: hora.barrier(),
+        lambda: hora.allgather_object(1), lambda: hora.start_timeline("/nowhere"), hora.rank, hora.counters, state.sync,
+        state.check,
     ):  # fmt: skip
         with pytest.raises(hora.NotInitializedError, match=r"call hora\.init\(\) first"):
             call()

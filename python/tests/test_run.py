@@ -42,7 +42,9 @@ def test_a_host_with_its_slots():
 
 def test_a_module_beside_the_notebook_travels_by_value(tmp_path):
     """Its file is gone when the workers start: they cannot import it."""
-    (tmp_path / "helper.py").write_text("FACTOR = 2\n\ndef inner(x):\n    return FACTOR * x\n\ndef double(x):\n    return inner(x)\n")
+    (tmp_path / "helper.py").write_text(
+        "FACTOR = 2\n\ndef inner(x):\n    return FACTOR * x\n\ndef double(x):\n    return inner(x)\n"
+    )
     (tmp_path / "notebook.py").write_text(
         "import os, helper\nfrom helper import double\nimport hora\n"
         "os.remove(helper.__file__)\n"
@@ -148,7 +150,8 @@ def test_last_lines_do_not_act_on_a_terminal():
 
 def test_what_cannot_travel_is_named():
     with pytest.raises(
-        hora.ArgumentError, match=r"uses_lock uses the variable 'lock' \(a _thread.lock\) in line \d+ of test_run.py.*inside the function"
+        hora.ArgumentError,
+        match=r"uses_lock uses the variable 'lock' \(a _thread.lock\) in line \d+ of test_run.py.*inside the function",
     ):
         hora.run(uses_lock, np=1)
     with pytest.raises(hora.ArgumentError, match=r"argument 1 of train \(a _thread.lock\)"):
@@ -164,7 +167,8 @@ def test_a_variable_of_a_closure_is_named():
 
     line = closes.__code__.co_firstlineno + 1
     with pytest.raises(
-        hora.ArgumentError, match=rf"closes uses the variable 'key' \(a _thread.lock\) in line {line} of test_run.py.*inside the function"
+        hora.ArgumentError,
+        match=rf"closes uses the variable 'key' \(a _thread.lock\) in line {line} of test_run.py.*inside the function",
     ):
         hora.run(closes, np=1)
 
@@ -174,7 +178,8 @@ def test_a_return_value_that_cannot_travel_is_named():
         return {"lock": threading.Lock()}
 
     with pytest.raises(
-        hora.ArgumentError, match=r"the return value of gives \(a dict\) cannot be pickled: cannot pickle '_thread.lock' object; ret"
+        hora.ArgumentError,
+        match=r"the return value of gives \(a dict\) cannot be pickled: cannot pickle '_thread.lock' object; ret",
     ):
         hora.run(gives, np=1)
 
@@ -189,7 +194,9 @@ def test_an_interrupt_ends_the_job_without_another_word(tmp_path):
     (tmp_path / "notebook.py").write_text(
         "import os, time, hora\ndef sleeps():\n    print('asleep', os.getpid(), flush=True)\n    time.sleep(100)\nhora.run(sleeps, np=2)\n"
     )
-    p = subprocess.Popen([sys.executable, tmp_path / "notebook.py"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    p = subprocess.Popen(
+        [sys.executable, tmp_path / "notebook.py"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     workers = [int(p.stdout.readline().split()[-1]) for _ in range(2)]
     p.send_signal(signal.SIGINT)
     out, err = p.communicate(timeout=30)
@@ -238,7 +245,9 @@ def test_every_field_of_a_jobs_file_is_an_argument(tmp_path):
 
         return os.environ["HORA_JOB"], os.environ.get("HOROVOD_START_TIMEOUT"), os.environ.get("HORA_TLS")
 
-    got = hora.run(look, np=1, name="night", start_timeout=90, tls=True, log_dir=str(tmp_path / "logs"), network_interfaces=["lo"])
+    got = hora.run(
+        look, np=1, name="night", start_timeout=90, tls=True, log_dir=str(tmp_path / "logs"), network_interfaces=["lo"]
+    )
     assert got == [("night", "90", "1")] and (tmp_path / "logs" / "rank.0" / "stdout").exists()
     assert hora.run(outlives, args=(str(tmp_path / "c"),), np=2, restarts=1) == [(0, 2, 20), (1, 2, 20)]
     with pytest.raises(TypeError, match="unexpected keyword argument 'restart'; did you mean restarts?"):
@@ -303,9 +312,15 @@ def test_an_exception_that_cannot_be_pickled_goes_by_its_words():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: hora.run(train, (0.1,), 2), r"kwargs=2 is no dict of keyword arguments; the number of processes is np=2"),
+        (
+            lambda: hora.run(train, (0.1,), 2),
+            r"kwargs=2 is no dict of keyword arguments; the number of processes is np=2",
+        ),
         (lambda: hora.run(train, (0.1,), [("add", 1)]), r"kwargs=\[\('add', 1\)\] is no dict of keyword arguments"),
-        (lambda: hora.run(train, 0.1, np=2), r"args=0.1 is no sequence of arguments; for a single one give args=\(0.1,\)"),
+        (
+            lambda: hora.run(train, 0.1, np=2),
+            r"args=0.1 is no sequence of arguments; for a single one give args=\(0.1,\)",
+        ),
         (lambda: hora.run(train, "ab", np=2), r"args='ab' is no sequence"),
         (lambda: hora.run(train(1) if False else None, np=2), r"None is no function"),
         (lambda: hora.run(train, (0.1,), np="2"), r"np='2' is no number of processes"),
@@ -323,14 +338,24 @@ def ends_by(how):
 
     hora.init()
     if hora.rank() == 1:
-        how = {"exit": SystemExit(3), "words": SystemExit("no data"), "interrupt": KeyboardInterrupt(), "close": GeneratorExit()}[how]
+        how = {
+            "exit": SystemExit(3),
+            "words": SystemExit("no data"),
+            "interrupt": KeyboardInterrupt(),
+            "close": GeneratorExit(),
+        }[how]
         raise how
     return 1
 
 
 @pytest.mark.parametrize(
     ("how", "words"),
-    [("exit", r"sys.exit\(3\)"), ("words", r"sys.exit\('no data'\)"), ("interrupt", "KeyboardInterrupt"), ("close", "GeneratorExit")],
+    [
+        ("exit", r"sys.exit\(3\)"),
+        ("words", r"sys.exit\('no data'\)"),
+        ("interrupt", "KeyboardInterrupt"),
+        ("close", "GeneratorExit"),
+    ],
 )
 def test_a_worker_that_exits_does_not_end_the_caller(how, words):
     with pytest.raises(hora.HoraError, match=f"run: rank 1 on .* ended with {words}; raise an exception") as failed:

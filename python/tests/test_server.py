@@ -39,7 +39,9 @@ class Site:
         self.url = first.split()[-1]
 
     def hora(self, *args: str, cwd: Path, code: int = 0) -> str:
-        done = subprocess.run([BIN / "hora", *args], cwd=cwd, env=self.env, capture_output=True, text=True, timeout=PATIENCE)
+        done = subprocess.run(
+            [BIN / "hora", *args], cwd=cwd, env=self.env, capture_output=True, text=True, timeout=PATIENCE
+        )
         assert done.returncode == code, (args, done.returncode, done.stdout, done.stderr)
         return done.stdout
 
@@ -56,16 +58,20 @@ def test_example(site: Site, tmp_path: Path) -> None:
     folder = tmp_path / "project"
     shutil.copytree(ROOT / "examples/70-server", folder)
     out = site.hora("submit", "--file", "job.yaml", "--follow", cwd=folder)
-    assert "[0]<stdout>:y = 3.00 x + -1.00" in out.replace("2.99", "3.00").replace("3.01", "3.00").replace("-0.99", "-1.00").replace(
-        "-1.01", "-1.00"
-    ), out
+    assert "[0]<stdout>:y = 3.00 x + -1.00" in out.replace("2.99", "3.00").replace("3.01", "3.00").replace(
+        "-0.99", "-1.00"
+    ).replace("-1.01", "-1.00"), out
     metrics = json.loads(site.hora("metrics", "1", "--json", cwd=tmp_path))
     assert [(m["name"], m["rank"], m["count"]) for m in metrics] == [("loss", 0, 200), ("loss", 1, 200)]
     assert metrics[0]["points"][0]["value"] > 1 > 0.02 > metrics[0]["last"]
     site.hora("artifacts", "1", "--to", "results", cwd=tmp_path)
     assert json.loads((tmp_path / "results/line.json").read_text())["step"] == 200
     job = json.loads(site.hora("job", "1", "--json", cwd=tmp_path))
-    assert job["state"] == "finished" and job["document"]["priority"] == 60 and job["document"]["spec"]["name"] == "a line through points"
+    assert (
+        job["state"] == "finished"
+        and job["document"]["priority"] == 60
+        and job["document"]["spec"]["name"] == "a line through points"
+    )
 
 
 ELASTIC = """

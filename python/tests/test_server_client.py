@@ -50,14 +50,28 @@ def client(site: Site, monkeypatch: pytest.MonkeyPatch) -> Client:
     return Client()
 
 
+def test_output_that_is_no_text(client: Client) -> None:
+    every = bytes(b for b in range(256) if b not in b"\r\n")
+    script = f"import sys; sys.stdout.buffer.write({every!r} + 'é'.encode())"
+    job = client.submit([sys.executable, "-c", script + "; print(); print('text')"], folder=None)
+    lines = [line for line in client.logs(job.id, follow=True) if line.rank == 0]
+    assert [line.data for line in lines] == [every + "é".encode(), b"text"]
+    assert [line.text for line in lines] == [lines[0].data.decode(errors="replace"), "text"]
+
+
 def test_a_job_from_its_submission_to_its_files(client: Client, tmp_path: Path) -> None:
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "train.py").write_text("import hora.server\n" + TRAIN)
-    job = client.submit([sys.executable, "train.py", "now"], np=2, folder=folder, project="vision", name="first", tags={"kind": "try"})
+    job = client.submit(
+        [sys.executable, "train.py", "now"], np=2, folder=folder, project="vision", name="first", tags={"kind": "try"}
+    )
     assert isinstance(job, Job) and job.tags == {"kind": "try"} and job.document["project"] == "vision"
     lines = list(client.logs(job.id, follow=True))
-    assert {(line.rank, line.text) for line in lines if line.rank >= 0 and not line.err} == {(0, "rank 0 of 2 now"), (1, "rank 1 of 2 now")}
+    assert {(line.rank, line.text) for line in lines if line.rank >= 0 and not line.err} == {
+        (0, "rank 0 of 2 now"),
+        (1, "rank 1 of 2 now"),
+    }
     assert [line.text for line in lines if line.err and line.rank == 1] == ["to standard error"]
     assert [line.text for line in client.logs(job.id, rank=1)].count("rank 1 of 2 now") == 1
     ended = client.wait(job.id, timeout=PATIENCE)
@@ -75,7 +89,12 @@ def test_a_job_from_its_submission_to_its_files(client: Client, tmp_path: Path) 
     assert job.id in [j.id for j in client.jobs(project="vision")] and not list(client.jobs(project="nobody"))
     assert next(h["kind"] for h in client.story(job.id)) == "submitted"
     # The program shows the same.
-    assert "good" in subprocess.run([BIN / "hora", "job", str(job.id)], capture_output=True, text=True, check=True, timeout=PATIENCE).stdout
+    assert (
+        "good"
+        in subprocess.run(
+            [BIN / "hora", "job", str(job.id)], capture_output=True, text=True, check=True, timeout=PATIENCE
+        ).stdout
+    )
 
 
 def test_waiting_cancelling_and_priorities(client: Client) -> None:
@@ -89,7 +108,7 @@ def test_waiting_cancelling_and_priorities(client: Client) -> None:
     client.cancel(job.id)
     assert client.wait(job.id, PATIENCE).state == "cancelled"
     assert client.wait(behind.id, PATIENCE).state == "finished"
-    with pytest.raises(ServerError, match=f"job {job.id} has ended: there is nothing to cancel") as e:
+    with pytest.raises(ServerError, match=f"job {job.id} has ended: cancel comes too late") as e:
         client.cancel(job.id)
     assert e.value.status == 409
 
@@ -97,8 +116,10 @@ def test_waiting_cancelling_and_priorities(client: Client) -> None:
 def test_the_folder_is_the_programs(client: Client, site: Site, tmp_path: Path) -> None:
     """What goes along has the same hash whoever takes it."""
     for name, text in {
-        "a<b>&c.py": "x", "__init__.py": "", "data/big.bin": "0", "data/keep.bin": "1", "build/x.o": "", "deep/er/__pycache__/y.pyc": "", "deep/er/z.txt": "z",
-        ".gitignore": "build/\n*.bin\n!keep.bin\n", "deep/.horaignore": "/er/*.log\n", "deep/er/n.log": "", "umläut.txt": "ü", "run.sh": "#!/bin/sh\n",
+        "a<b>&c.py": "x", "__init__.py": "", "data/big.bin": "0", "data/keep.bin": "1", "build/x.o": "",
+        "deep/er/__pycache__/y.pyc": "", "deep/er/z.txt": "z",
+        ".gitignore": "build/\n*.bin\n!keep.bin\n", "deep/.horaignore": "/er/*.log\n", "deep/er/n.log": "",
+        "umläut.txt": "ü", "run.sh": "#!/bin/sh\n",
     }.items():  # fmt: skip
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -124,7 +145,8 @@ def test_the_folder_is_the_programs(client: Client, site: Site, tmp_path: Path) 
 
 
 def test_where_a_folder_came_from_is_what_the_program_notes(client: Client, site: Site, tmp_path: Path) -> None:
-    """The commit, the changed files and the diff of those that go along: the same from both, below the repository's top too."""
+    """The commit, the changed files and the diff of those that go along: the same from both, below the repository's top
+    too."""
     folder = tmp_path / "all/part"
     (folder / "lib").mkdir(parents=True)
     (tmp_path / "all/above.txt").write_text("1")
@@ -142,7 +164,12 @@ def test_where_a_folder_came_from_is_what_the_program_notes(client: Client, site
     taken = Snapshot(folder)
     taken.add("train.py", b"the program's own, and no change of the folder's")
     for ours in (client.submit(["true"], folder=folder, held=True), client.submit(["true"], folder=taken, held=True)):
-        assert ours.document["source"] == theirs["source"] and set(theirs["source"]) == {"folder", "commit", "changed", "diff"}
+        assert ours.document["source"] == theirs["source"] and set(theirs["source"]) == {
+            "folder",
+            "commit",
+            "changed",
+            "diff",
+        }
         client.cancel(ours.id)
     assert theirs["source"]["changed"] == "gone.txt, left out.log, lib/umläut.txt, train.py, .horaignore"
     page = site.hora("code", number, cwd=tmp_path)
@@ -226,7 +253,9 @@ def test_a_submission_whose_answer_was_lost() -> None:
             seen.append(fields["idempotency-key"])
             if len(seen) == 2:
                 answer = b'{"id": 7, "state": "queued", "queued": "2026-01-01T00:00:00Z", "exit_code": 0, "document": {"spec": {"command": ["true"]}}}'
-                connection.sendall(b"HTTP/1.1 201 Created\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(answer) + answer)
+                connection.sendall(
+                    b"HTTP/1.1 201 Created\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(answer) + answer
+                )
 
     def serve() -> None:
         key(listener.accept()[0])
@@ -268,6 +297,51 @@ def test_a_folder_of_many_files_is_asked_for_in_parts() -> None:
         finally:
             server.shutdown()
     assert asked == [name, *taken.content]
+
+
+def test_content_whose_server_is_lost_on_the_way_is_sent_again(tmp_path: Path) -> None:
+    text = b"0123456789abcdef" * (1 << 18)
+    (tmp_path / "file").write_bytes(text)
+    calls, came = [0], []
+
+    class Cut(http.server.BaseHTTPRequestHandler):
+        """A server that ends twice in the middle of what comes."""
+
+        def do_PUT(self) -> None:
+            calls[0] += 1
+            if calls[0] % 3:
+                self.rfile.read(1000)
+                self.connection.shutdown(socket.SHUT_RDWR)
+                return
+            came.append(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None: ...
+
+        def handle(self) -> None:
+            try:
+                super().handle()
+            except OSError:  # the connection was cut
+                self.close_connection = True
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Cut) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            client = Client(f"http://127.0.0.1:{server.server_port}", "x")
+            for content in (tmp_path / "file", text):
+                client._put(hashlib.sha256(text).hexdigest(), content)
+        finally:
+            server.shutdown()
+    assert came == [text, text] and calls == [6]
+
+
+def test_a_folder_named_by_a_link_goes_along_as_what_it_leads_to(tmp_path: Path) -> None:
+    (tmp_path / "real/below").mkdir(parents=True)
+    (tmp_path / "real/train.py").write_text("x")
+    (tmp_path / "real/below/a").write_text("y")
+    (tmp_path / "link").symlink_to("real")
+    assert Snapshot(tmp_path / "link").encode() == Snapshot(tmp_path / "real").encode()
 
 
 def test_a_call_whose_answer_is_lost_is_sent_again_with_its_key(client: Client) -> None:

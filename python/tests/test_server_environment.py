@@ -1,4 +1,5 @@
-"""Environments of jobs, made from wheels of this test's own: what is asked, what is shared, and what is said when it cannot be."""
+"""Environments of jobs, made from wheels of this test's own: what is asked, what is shared, and what is said when it
+cannot be."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -23,7 +25,8 @@ def wheel(folder: Path, name: str, version: str, needs: tuple[str, ...] = ()) ->
     info = f"{name}-{version}.dist-info"
     files = {
         f"{name}.py": f"VERSION = {version!r}\n",
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n" + "".join(f"Requires-Dist: {n}\n" for n in needs),
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        + "".join(f"Requires-Dist: {n}\n" for n in needs),
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
     rows = []
@@ -63,10 +66,45 @@ def site(wheels: Path, tmp_path_factory: pytest.TempPathFactory):
     s.server.wait(PATIENCE)
 
 
+@pytest.mark.parametrize("works", [True, False])
+def test_uv_installs_where_it_is_there(wheels: Path, tmp_path: Path, works: bool) -> None:
+    """And pip does where uv fails. A program stands for uv, that keeps what it is asked."""
+    uv = tmp_path / "uv"
+    asks_pip = f'exec {sys.executable} -m pip --python "$5" install --quiet --no-deps -r "$8"'
+    uv.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/asked\n{asks_pip if works else "echo no room; exit 2"}\n')
+    uv.chmod(0o755)
+    for name in ("environments", "requests"):
+        (tmp_path / "place" / name).mkdir(parents=True)
+    script = Path(__file__).parents[2] / "server/environment/make.py"
+    text = script.read_text().replace('os.path.join(os.path.dirname(sys.executable), "uv")', repr(str(uv)))
+    done = subprocess.run(
+        [sys.executable, "-c", text, tmp_path / "place", "key"],
+        input='{"pip": ["hello-needy"]}',
+        env=os.environ | {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    asked = (tmp_path / "asked").read_text().split()
+    assert asked[:4] == ["pip", "install", "--quiet", "--python"] and asked[5:7] == ["--no-deps", "-r"], asked
+    assert ("say uv does not install it (no room), and pip is asked" in done.stdout) != works
+    made = json.loads((tmp_path / "place/requests/key.json").read_text())
+    python = tmp_path / "place/environments" / made["environment"] / "bin/python"
+    assert [line.split(" --hash")[0] for line in made["lock"]] == ["hello_needy==1.0", "hello_tiny==1.0"]
+    shown = subprocess.run([python, "-c", SHOW.format("hello_tiny")], capture_output=True, text=True, check=True)
+    assert shown.stdout.startswith("hello_tiny 1.0 "), shown
+
+
 def run(site: Site, folder: Path, *args: str, code: int = 0) -> tuple[str, str]:
     """Submits and follows; what came on both streams."""
     done = subprocess.run(
-        [BIN / "hora", "submit", "--follow", *args], cwd=folder, env=site.env, capture_output=True, text=True, timeout=PATIENCE
+        [BIN / "hora", "submit", "--follow", *args],
+        cwd=folder,
+        env=site.env,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
     )
     assert done.returncode == code, (args, done.returncode, done.stdout, done.stderr)
     return done.stdout, done.stderr
@@ -97,7 +135,10 @@ def test_packages_of_a_job(site: Site, tmp_path: Path) -> None:
     assert "environment: 2 packages beside the interpreter's: hello_needy==1.0, hello_tiny==1.0" in err, err
     first = prefix(out)
     job = json.loads(site.hora("jobs", "--all", "--json", cwd=tmp_path))[0]
-    assert [line.split(" ")[0] for line in job["document"]["environment"]["lock"]] == ["hello_needy==1.0", "hello_tiny==1.0"]
+    assert [line.split(" ")[0] for line in job["document"]["environment"]["lock"]] == [
+        "hello_needy==1.0",
+        "hello_tiny==1.0",
+    ]
     assert "2 packages beside the pool's: hello_needy==1.0" in site.hora("job", str(job["id"]), cwd=tmp_path)
     (tmp_path / "other.txt").write_text("hello_tiny ==1.0  # old\n")
     (tmp_path / "requirements.txt").write_text("# what it needs\n-r other.txt\nhello_needy\\\n>=1\n")
@@ -108,7 +149,9 @@ def test_packages_of_a_job(site: Site, tmp_path: Path) -> None:
     out, err = run(site, tmp_path, "--pip", "hello-tiny", "python", "-c", SHOW.format("hello_tiny"))
     assert "hello_tiny 2.0" in out and prefix(out) != first
     story = site.hora("job", "3", cwd=tmp_path)
-    assert "its environment is made, or found" in story and "with 1 package beside the interpreter's, made in" in story, story
+    assert (
+        "its environment is made, or found" in story and "with 1 package beside the interpreter's, made in" in story
+    ), story
     run(site, tmp_path, "--pip", "hello-tiny", "python", "-c", SHOW.format("hello_tiny"))
     assert "with 1 package beside the interpreter's, which was there" in site.hora("job", "4", cwd=tmp_path)
 
@@ -118,7 +161,15 @@ def test_hora_is_always_there(site: Site, tmp_path: Path) -> None:
     (tmp_path / "environment.yml").write_text(
         "name: e\nchannels: [conda-forge]\ndependencies:\n- python=3.6.2\n- pip\n- numpy\n- pip:\n  - azureml-defaults\n  - horovod==0.19.5\n  - hello_tiny\n"
     )
-    out, err = run(site, tmp_path, "--env", "environment.yml", "python", "-c", SHOW.format("hello_tiny") + "; import hora, horovod.torch")
+    out, err = run(
+        site,
+        tmp_path,
+        "--env",
+        "environment.yml",
+        "python",
+        "-c",
+        SHOW.format("hello_tiny") + "; import hora, horovod.torch",
+    )
     assert "hello_tiny 2.0" in out
     for said in (
         "Python 3.6.2 was asked for: the pool's interpreter is 3.",
@@ -139,7 +190,9 @@ def test_the_nearest_release_of_a_framework(site: Site, tmp_path: Path) -> None:
     url, token = Path(site.env["HOME"], ".config/hora/current").read_text().split()
     client = Client(url, token)
     for asked, taken in (("hello_frame==1.6", "1.9.2"), ("hello_frame==9.1", "3.0")):
-        job = client.submit(["python", "-c", SHOW.format("hello_frame")], folder=None, environment={"nearest": [asked, "torch==1.13"]})
+        job = client.submit(
+            ["python", "-c", SHOW.format("hello_frame")], folder=None, environment={"nearest": [asked, "torch==1.13"]}
+        )
         text = "\n".join(line.text for line in client.logs(job.id, follow=True))
         assert f"hello_frame {taken} " in text, text
         assert "torch 1.13 was asked for: torch 2." in text and "of the pool's interpreter is taken" in text, text
@@ -149,14 +202,19 @@ def test_the_nearest_release_of_a_framework(site: Site, tmp_path: Path) -> None:
 def test_what_cannot_be(site: Site, tmp_path: Path) -> None:
     """The job ends with the resolver's last lines; what is wrong from the start is not submitted."""
     _, err = run(site, tmp_path, "--pip", "hello-nobody==7", "true", code=1)
-    assert "No matching distribution found for hello-nobody==7: correct what --pip or --env asks for and submit the job again" in err, err
+    assert (
+        "No matching distribution found for hello-nobody==7: correct what --pip or --env asks for and submit the job again"
+        in err
+    ), err
     job = json.loads(site.hora("jobs", "--all", "--json", cwd=tmp_path))[0]
     assert job["state"] == "failed" and "No matching distribution" in job["text"]
     _, err = run(site, tmp_path, "--pip", "hello-needy", "--pip", "hello-tiny>=2", "true", code=1)
     assert "conflict" in err.lower(), err
     (tmp_path / "conda.yml").write_text("dependencies: [hello-science=1.2, {pip: [hello_tiny]}]\n")
     _, err = run(site, tmp_path, "--env", "conda.yml", "true", code=1)
-    assert "the packages hello-science=1.2 are conda's, and this node has neither conda, mamba nor micromamba" in err, err
+    assert "the packages hello-science=1.2 are conda's, and this node has neither conda, mamba nor micromamba" in err, (
+        err
+    )
     (tmp_path / "bad.txt").write_text("hello_tiny\n-e .\n")
     (tmp_path / "lost.txt").write_text("hello_tiny\n-r missing.txt\n")
     (tmp_path / "odd.yml").write_text("dependencies: hello\n")
@@ -169,13 +227,19 @@ def test_what_cannot_be(site: Site, tmp_path: Path) -> None:
         (["--pip", "./here"], "name a published package"),
     ):
         done = subprocess.run(
-            [BIN / "hora", "submit", *args, "true"], cwd=tmp_path, env=site.env, capture_output=True, text=True, timeout=PATIENCE
+            [BIN / "hora", "submit", *args, "true"],
+            cwd=tmp_path,
+            env=site.env,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
         )
         assert done.returncode == 2 and said in done.stderr, (args, done.stderr)
 
 
 def test_an_environment_stays_while_it_fits(site: Site, tmp_path: Path) -> None:
-    """It is asked anew when the interpreter's packages have changed, and the ones that nobody has used for long are removed."""
+    """It is asked anew when the interpreter's packages have changed, and the ones that nobody has used for long are
+    removed."""
     old = []
     for i in range(31):
         one = tmp_path / "environments" / f"old{i}"
@@ -188,7 +252,12 @@ def test_an_environment_stays_while_it_fits(site: Site, tmp_path: Path) -> None:
         question = json.dumps({"python": "2.7"})  # which asks for no package
         command = [BIN / "hora", "__environment", tmp_path]
         done = subprocess.run(
-            command, input=question, env=site.env | {"PATH": f"{BIN}:{site.env['PATH']}"}, capture_output=True, text=True, timeout=PATIENCE
+            command,
+            input=question,
+            env=site.env | {"PATH": f"{BIN}:{site.env['PATH']}"},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
         )
         assert done.returncode == 0, done.stderr
         return done.stderr
@@ -204,7 +273,8 @@ def test_an_environment_stays_while_it_fits(site: Site, tmp_path: Path) -> None:
 
 
 def test_conda_is_asked_where_it_is(site: Site, wheels: Path, tmp_path: Path) -> None:
-    """A stand-in for conda makes an environment as it would; the packages of the pool's interpreter are seen through it."""
+    """A stand-in for conda makes an environment as it would; the packages of the pool's interpreter are seen through
+    it."""
     tool = tmp_path / "bin" / "conda"
     tool.parent.mkdir()
     (tool.parent / "hello_conda.py").write_text("VERSION = 'c'\n")
@@ -230,4 +300,6 @@ def test_conda_is_asked_where_it_is(site: Site, wheels: Path, tmp_path: Path) ->
     out = subprocess.run([made, "-c", program], env=site.env, capture_output=True, text=True, timeout=PATIENCE)
     assert "all there" in out.stdout, out.stderr
     said = Path(f"{tool}.said").read_text()
-    assert said.startswith("create --yes --quiet --prefix") and "--channel mine" in said and "pip hello_conda=1.2" in said, said
+    assert (
+        said.startswith("create --yes --quiet --prefix") and "--channel mine" in said and "pip hello_conda=1.2" in said
+    ), said

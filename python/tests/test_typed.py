@@ -23,9 +23,9 @@ follow_imports = skip
 follow_imports_for_stubs = True
 """
 
-# hora-compat's modules that mypy cannot follow: functions kept as attributes of a class (basics, mpi_ops), a class that is
-# mixed into the user's own (data_loader_base), values that are None until init (process_sets, _more_ops), and loops over
-# options of several types (runner, util).
+# hora-compat's modules that mypy cannot follow: functions kept as attributes of a class (basics, mpi_ops), a class that
+# is mixed into the user's own (data_loader_base), values that are None until init (process_sets, _more_ops), and loops
+# over options of several types (runner, util).
 FREE = """
 [mypy-horovod.common.basics,horovod.torch.mpi_ops,horovod.data.data_loader_base,horovod.common.process_sets]
 ignore_errors = True
@@ -50,7 +50,16 @@ def mypy(folder: Path, *what: object) -> str:
     """What mypy says, with a copy of the package in folder: beside an installed one it would find its own parts."""
     shutil.copytree(PACKAGE, folder / "hora", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     (folder / "mypy.ini").write_text(CONFIG + FREE)
-    command = [sys.executable, "-m", "mypy", "--config-file", folder / "mypy.ini", "--cache-dir", folder / "cache", *what]
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--config-file",
+        folder / "mypy.ini",
+        "--cache-dir",
+        folder / "cache",
+        *what,
+    ]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     return done.stdout + done.stderr
 
@@ -67,7 +76,9 @@ def test_the_packages(tmp_path):
 def test_a_program(tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
     said = mypy(tmp_path, tmp_path / "program.py")
-    for n, type_ in enumerate(["int", "tuple[int, ...]", "list[Any]", "dict[str, int]", "memoryview[int]", "list[Any]"], 3):
+    for n, type_ in enumerate(
+        ["int", "tuple[int, ...]", "list[Any]", "dict[str, int]", "memoryview[int]", "list[Any]"], 3
+    ):
         line = next(text for text in said.splitlines() if f"program.py:{n}: note" in text)
         assert type_ in line.replace("builtins.", "").replace("typing.", ""), said
     assert 'program.py:9: error: Argument "root"' in said, said

@@ -44,7 +44,9 @@ class Forked:
             ready = select.select([out], [], [], max(0.0, end - time.monotonic()))[0]
             data = os.read(out, 1 << 16) if ready else b""
             if not data:
-                raise AssertionError(f"rank with pid {self.pid} has not said {text!r} within {timeout:g} s, but {self._kept[out]!r}")
+                raise AssertionError(
+                    f"rank with pid {self.pid} has not said {text!r} within {timeout:g} s, but {self._kept[out]!r}"
+                )
             self._kept[out] += data
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
@@ -74,9 +76,14 @@ class Nursery:
 
     def __init__(self, path: list[str], modules: str = TORCH, settings: dict[str, str] | None = None) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([*path, os.environ.get("PYTHONPATH", "")])}
+        env = os.environ | {
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": os.pathsep.join([*path, os.environ.get("PYTHONPATH", "")]),
+        }
         env |= settings or {}
-        self._process = subprocess.Popen([sys.executable, __file__, str(theirs.fileno()), modules], pass_fds=[theirs.fileno()], env=env)
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, str(theirs.fileno()), modules], pass_fds=[theirs.fileno()], env=env
+        )
         theirs.close()
 
     def start(self, code: str, env: dict[str, str]) -> Forked:

@@ -12,4 +12,6 @@ INSTEAD = {
 
 def refuse(module: str) -> ImportError:
     """The error that importing the module raises."""
-    return ImportError(f"{module} is not part of hora: {INSTEAD[module]} (docs/horovod.md lists every name)", name=module)
+    return ImportError(
+        f"{module} is not part of hora: {INSTEAD[module]} (docs/horovod.md lists every name)", name=module
+    )

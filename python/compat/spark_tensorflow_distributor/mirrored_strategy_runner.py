@@ -1,7 +1,8 @@
 """MirroredStrategyRunner: a function under MultiWorkerMirroredStrategy, in barrier tasks of a Spark job.
 
 The function runs in each task's own Python worker, where BarrierTaskContext is usable, and TensorFlow's workers meet by
-themselves. hora's agent beside each guards it: the first that fails ends all, and nothing that a task started outlives the job.
+themselves. hora's agent beside each guards it: the first that fails ends all, and nothing that a task started outlives
+the job.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ __all__ = ["MirroredStrategyRunner"]
 class MirroredStrategyRunner:
     """Run a function on `num_slots` GPUs, or CPU task slots with use_gpu=False, of the active Spark session's cluster.
 
-    Each task gets its GPUs by CUDA_VISIBLE_DEVICES, and all a TF_CONFIG that names the others; the function is called within
-    tf.distribute.MultiWorkerMirroredStrategy, or, with use_custom_strategy=True, makes its own. local_mode=True runs it here.
+    Each task gets its GPUs by CUDA_VISIBLE_DEVICES, and all a TF_CONFIG that names the others; the function is called
+    within tf.distribute.MultiWorkerMirroredStrategy, or, with use_custom_strategy=True, makes its own. local_mode=True
+    runs it here.
 
     >>> MirroredStrategyRunner(num_slots=2, use_gpu=False).run(train, epochs=3)
     """
@@ -49,12 +51,15 @@ class MirroredStrategyRunner:
         return self._run_here(train_fn, kwargs) if self._local_mode else self._run_on_cluster(train_fn, kwargs)
 
     def _setting(self, name: str, default: str = "") -> str:
-        from hora.spark import setting
+        from hora.spark.frontend import spark_setting
 
-        return str(setting(self._session, name, default))
+        return str(spark_setting(self._session, name, default))
 
     def _refuse_ssl(self) -> None:
-        if self._setting("spark.ssl.enabled") == "true" and self._setting("tensorflow.spark.distributor.ignoreSsl") != "true":
+        if (
+            self._setting("spark.ssl.enabled") == "true"
+            and self._setting("tensorflow.spark.distributor.ignoreSsl") != "true"
+        ):
             raise RuntimeError(
                 "MirroredStrategyRunner: spark.ssl.enabled is true, and what TensorFlow's workers say to each other would not be encrypted; "
                 "set tensorflow.spark.distributor.ignoreSsl=true if that may be"
@@ -71,11 +76,16 @@ class MirroredStrategyRunner:
             )
         each = self._each = int(float(amount))
         if each < 1:
-            raise RuntimeError(f"MirroredStrategyRunner: {key}={amount}: a task must have whole GPUs; set it to 1 or more")
+            raise RuntimeError(
+                f"MirroredStrategyRunner: {key}={amount}: a task must have whole GPUs; set it to 1 or more"
+            )
         tasks = math.ceil(self._num_slots / each)
         if tasks * each > self._num_slots:
             self._log.warning(
-                "MirroredStrategyRunner: %d tasks have %d GPUs in all, of which %d are used", tasks, tasks * each, self._num_slots
+                "MirroredStrategyRunner: %d tasks have %d GPUs in all, of which %d are used",
+                tasks,
+                tasks * each,
+                self._num_slots,
             )
         return tasks
 
@@ -105,7 +115,9 @@ class MirroredStrategyRunner:
                 os.environ["CUDA_VISIBLE_DEVICES"] = before
 
     def _devices_here(self) -> list[str]:
-        resources = {} if self._session is None or not hasattr(self._session, "_jsc") else self._session.sparkContext.resources
+        resources = (
+            {} if self._session is None or not hasattr(self._session, "_jsc") else self._session.sparkContext.resources
+        )
         mine = list(resources[self._gpu_resource_name].addresses) if self._gpu_resource_name in resources else []
         visible = [d for d in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if d]
         if mine and visible:
@@ -118,27 +130,31 @@ class MirroredStrategyRunner:
 
     def _run_on_cluster(self, train_fn: Callable[..., Any], kwargs: dict[str, Any]) -> Any:
         from hora.errors import HoraError
-        from hora.spark import Words, launch
+        from hora.spark.frontend import Wording, launch
 
         share = [len(range(i, self._num_slots, self._tasks)) for i in range(self._tasks)]
         within = _make_around({
-            "share": share if self._use_gpu else None, "resource": self._gpu_resource_name, "strategy": not self._use_custom_strategy,
+            "share": share if self._use_gpu else None, "resource": self._gpu_resource_name,
+            "strategy": not self._use_custom_strategy,
         })  # fmt: skip
         word = "num_slots" if self._tasks == self._num_slots else "tasks"
-        words = Words(word, elastic=None, restarts=None, who="MirroredStrategyRunner", rows=None)
+        words = Wording(word, elastic=None, restarts=None, who="MirroredStrategyRunner", rows=None)
         try:
             results = launch(train_fn, (), kwargs, self._tasks, spark=self._session, inside=within, words=words)
         except HoraError as e:
             if word == "tasks" and e.args and re.search(r"\btasks=|smaller tasks,", str(e.args[0])):
-                e.args = (f"{e.args[0]}; num_slots={self._num_slots} takes {self._tasks} tasks, of {self._each} GPUs each", *e.args[1:])
+                e.args = (
+                    f"{e.args[0]}; num_slots={self._num_slots} takes {self._tasks} tasks, of {self._each} GPUs each",
+                    *e.args[1:],
+                )
             raise
         return next(value for place, value in results if place == 0)
 
 
 def _session() -> Any:
-    from hora.spark import active
+    from hora.spark.frontend import active_session
 
-    found = active()
+    found = active_session()
     if found is None:
         try:
             from pyspark.sql import SparkSession
@@ -161,7 +177,8 @@ def _make_around(config: dict[str, Any]) -> Callable[[Callable[[], Any]], Any]:
         from pyspark import BarrierTaskContext
 
         def hold_port() -> socket.socket:
-            """A port below those that the system deals out itself, so that none takes it between here and TensorFlow."""
+            """A port below those that the system deals out itself, so that none takes it between here and
+            TensorFlow."""
             try:
                 with open("/proc/sys/net/ipv4/ip_local_port_range") as f:
                     first = int(f.read().split()[0])
@@ -177,7 +194,8 @@ def _make_around(config: dict[str, Any]) -> Callable[[Callable[[], Any]], Any]:
             raise RuntimeError("hora.spark: no free port is left for TensorFlow's worker")
 
         def begin_anew() -> None:
-            """Where this worker of Spark's, which runs one task after another, has used TensorFlow, a cluster is news too late for it."""
+            """Where this worker of Spark's, which runs one task after another, has used TensorFlow, a cluster is news
+            too late for it."""
             eager = sys.modules.get("tensorflow.python.eager.context")
             used = eager.context_safe() if hasattr(eager, "context_safe") else None
             if getattr(used, "_context_handle", None) is not None and hasattr(eager, "_reset_context"):
@@ -199,7 +217,9 @@ def _make_around(config: dict[str, Any]) -> Callable[[Callable[[], Any]], Any]:
             held = hold_port()
             host = context.getTaskInfos()[place].address.rsplit(":", 1)[0]
             workers = context.allGather(f"{host}:{held.getsockname()[1]}")
-            os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": place}})
+            os.environ["TF_CONFIG"] = json.dumps(
+                {"cluster": {"worker": workers}, "task": {"type": "worker", "index": place}}
+            )
             held.close()
             begin_anew()
             if not config["strategy"]:

@@ -85,7 +85,8 @@ _hastened: set[type] = set()
 
 
 def hasten(kind: type, how: Any) -> None:
-    """Let arrays of a class that was read well go the short way of `_abi.shortcut`, where they can be looked at from C."""
+    """Let arrays of a class that was read well go the short way of `_abi.shortcut`, where they can be looked at from
+    C."""
     if kind in _hastened:
         return
     _hastened.add(kind)

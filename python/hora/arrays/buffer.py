@@ -26,7 +26,9 @@ class Buffers:
         if name is None and letter in "iIlLqQnN":
             name = ("int" if letter in "ilqn" else "uint") + str(8 * view.itemsize)
         if name is None or DTYPE_SIZES[DTYPES[name]] != view.itemsize:
-            raise ArgumentError(f"buffers of element format {view.format!r} are not supported; supported are {supported()}")
+            raise ArgumentError(
+                f"buffers of element format {view.format!r} are not supported; supported are {supported()}"
+            )
         if not view.c_contiguous:
             raise scattered("buffer", view.shape or (), "a contiguous copy")
         return view, DTYPES[name]

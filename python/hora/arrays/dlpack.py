@@ -24,7 +24,9 @@ class Foreign:
         d = DLPack(x)
         name = _DL.get((d.code, d.bits)) if d.lanes == 1 else None
         if name is None:
-            raise ArgumentError(f"arrays of DLPack element type ({d.code}, {d.bits} bits) are not supported; supported are {supported()}")
+            raise ArgumentError(
+                f"arrays of DLPack element type ({d.code}, {d.bits} bits) are not supported; supported are {supported()}"
+            )
         if not d.on_host:
             raise ArgumentError("the array lies on an accelerator; copy it to the host first")
         if not d.contiguous:

@@ -20,7 +20,9 @@ class Jax:
 
     def read(self, x: Any) -> Array:
         if isinstance(x, self.jax.core.Tracer):
-            raise ArgumentError("the array is being traced by jax.jit; call hora.jax inside jit, or move the call out of it")
+            raise ArgumentError(
+                "the array is being traced by jax.jit; call hora.jax inside jit, or move the call out of it"
+            )
         a = self.numpy.read(self.numpy.numpy.asarray(x))
         return Array(x, self, a.ptr, a.dtype, a.shape, a.obj)
 

@@ -40,5 +40,9 @@ class Number:
 
     def value(self, a: Array) -> Any:
         kind = type(a.obj)
-        values = [complex(*p) for p in zip(a.keep[::2], a.keep[1::2], strict=True)] if kind is complex else list(map(kind, a.keep))
+        values = (
+            [complex(*p) for p in zip(a.keep[::2], a.keep[1::2], strict=True)]
+            if kind is complex
+            else list(map(kind, a.keep))
+        )
         return values[0] if a.shape == () else values

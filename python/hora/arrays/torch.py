@@ -21,14 +21,18 @@ class Torch:
         if code is None:
             raise ArgumentError(f"tensors of element type {x.dtype} are not supported; supported are {supported()}")
         if x.device.type != "cpu":
-            raise ArgumentError(f"the tensor lies on {x.device}; pass x.cpu(), or reduce it with torch.distributed and its backend 'hora'")
+            raise ArgumentError(
+                f"the tensor lies on {x.device}; pass x.cpu(), or reduce it with torch.distributed and its backend 'hora'"
+            )
         if x.layout is not self.torch.strided:
             raise ArgumentError(f"the tensor's layout is {x.layout}; pass x.to_dense()")
         if not x.is_contiguous():
             raise scattered("tensor", x.shape, "x.contiguous()")
         if x.is_conj() or x.is_neg():
             raise ArgumentError("the tensor is a lazy conjugate or negative; pass x.resolve_conj().resolve_neg()")
-        return Array(x, self, x.data_ptr(), code, tuple(x.shape), x.untyped_storage())  # x.data = … takes x's storage from it
+        return Array(
+            x, self, x.data_ptr(), code, tuple(x.shape), x.untyped_storage()
+        )  # x.data = … takes x's storage from it
 
     write = read
 

@@ -39,7 +39,9 @@ def place() -> tuple[int, int]:
 
 def fields(columns: Any, ragged: Sequence[str]) -> list[dict[str, Any]]:
     if isinstance(columns, str) or isinstance(ragged, str):
-        raise ArgumentError(f"open data: {columns if isinstance(columns, str) else ragged!r} is one text; give a list of names")
+        raise ArgumentError(
+            f"open data: {columns if isinstance(columns, str) else ragged!r} is one text; give a list of names"
+        )
     if columns is None:
         return []
     if not columns:
@@ -47,9 +49,16 @@ def fields(columns: Any, ragged: Sequence[str]) -> list[dict[str, Any]]:
     pairs = columns.items() if isinstance(columns, Mapping) else [(c, c) for c in columns]
     unknown = set(ragged) - {n for n, _ in pairs}
     if unknown:
-        raise ArgumentError(f"open data: ragged= names {sorted(unknown)[0]!r}, which is not among the arrays that are read")
+        raise ArgumentError(
+            f"open data: ragged= names {sorted(unknown)[0]!r}, which is not among the arrays that are read"
+        )
     return [
-        {"name": n, "columns": [c] if isinstance(c, str) else list(c), "ragged": n in ragged, "matrix": not isinstance(c, str)}
+        {
+            "name": n,
+            "columns": [c] if isinstance(c, str) else list(c),
+            "ragged": n in ragged,
+            "matrix": not isinstance(c, str),
+        }
         for n, c in pairs
     ]
 
@@ -73,7 +82,9 @@ def null_values(nulls: Mapping[str, Any] | None) -> dict[str, Any]:
         if isinstance(plain, float) and not math.isfinite(plain):
             plain = "nan" if math.isnan(plain) else str(plain)
         if not isinstance(plain, (str, int, float)) and plain is not None:
-            raise ArgumentError(f'open data: nulls={{{name!r}: {value!r}}}; use "nan", "mask", "error", a number, a text or a bool')
+            raise ArgumentError(
+                f'open data: nulls={{{name!r}: {value!r}}}; use "nan", "mask", "error", a number, a text or a bool'
+            )
         out[name] = plain
     return out
 
@@ -94,7 +105,17 @@ def size_of(memory: int | str) -> int:
 
 def keys() -> dict[str, str]:
     """What storage needs of the environment: a C library does not see what Python has put there."""
-    begins = ("AWS_", "HORA_S3_", "HORA_ADLS_", "HORA_GCS_", "HORA_DATA_", "AZURE_", "GOOGLE_", "GCS_", "STORAGE_EMULATOR_")
+    begins = (
+        "AWS_",
+        "HORA_S3_",
+        "HORA_ADLS_",
+        "HORA_GCS_",
+        "HORA_DATA_",
+        "AZURE_",
+        "GOOGLE_",
+        "GCS_",
+        "STORAGE_EMULATOR_",
+    )
     return {k: v for k, v in os.environ.items() if k.startswith(begins) or k in ("HOME", "XDG_CACHE_HOME", "TMPDIR")}
 
 
@@ -103,7 +124,9 @@ def local() -> dict[str, Any]:
     if _lib.world:
         rank, size = _lib.world["local_rank"], _lib.world["local_size"]
     else:
-        rank, size = (int(os.environ.get(name, "") or default) for name, default in (("LOCAL_RANK", 0), ("LOCAL_WORLD_SIZE", 1)))
+        rank, size = (
+            int(os.environ.get(name, "") or default) for name, default in (("LOCAL_RANK", 0), ("LOCAL_WORLD_SIZE", 1))
+        )
     of = ("HORA_JOB", "HORA_ADDR") if os.environ.get("HORA_ADDR") else _RUNS
     return {"local_rank": rank, "local_size": size, "job": json.dumps([os.environ.get(name, "") for name in of])}
 

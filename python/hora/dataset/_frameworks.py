@@ -103,6 +103,10 @@ class JaxLoader(Wrapped):
                     # a copy: JAX on a CPU would look at memory that is used again
                     array = np.array(_numbers(column))
                     _fits(name, array, jax.dtypes.canonicalize_dtype(array.dtype))
-                    column = jax.make_array_from_process_local_data(self.sharding, array) if self.sharding else jax.numpy.asarray(array)
+                    column = (
+                        jax.make_array_from_process_local_data(self.sharding, array)
+                        if self.sharding
+                        else jax.numpy.asarray(array)
+                    )
                 out[name] = column
             yield out

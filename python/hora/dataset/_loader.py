@@ -43,17 +43,18 @@ def open(
 
     `source` is a file, a folder, a pattern (`data/*.parquet`), an http address, or a list of these. `columns` names the
     columns that are wanted; as a dict it names a batch's arrays, and a list of columns of one type becomes one matrix
-    `[rows, columns]`. `batch` is how many rows each rank gets in a step, `global_batch` how many all of them get together.
+    `[rows, columns]`. `batch` is how many rows each rank gets in a step, `global_batch` how many all of them get
+    together.
 
     `shuffle` is True (within what `memory` holds for the whole job), "full" (exactly; all must fit) or False (the order
     of the files). `last` says what becomes of an end that fills no step: "short", "drop", "pad" (with rows from the
     beginning) or "wrap" (with rows of the next epoch, which leaves them out). `nulls` says for each array what a null
     becomes: "nan", "mask" (a second array, `NAME.null`), "error" or a value; floats and dates become NaN and NaT where
     nothing is said, in others a null is an error. `filter` is a list of comparisons that all hold for the rows that are
-    read, as `[("label", "in", [1, 2]), ("size", ">", 0.5)]`; of a list of such lists one holds. `decode` names columns of
-    JPEG and PNG images: `{"image": "rgb"}`. `transform` is a function from a batch to a batch; it runs on a thread, ahead
-    of the training. `on_error="skip"` leaves damaged row groups out, the same ones on all ranks. `ragged` names lists
-    that have different lengths even where they look equally long.
+    read, as `[("label", "in", [1, 2]), ("size", ">", 0.5)]`; of a list of such lists one holds. `decode` names columns
+    of JPEG and PNG images: `{"image": "rgb"}`. `transform` is a function from a batch to a batch; it runs on a thread,
+    ahead of the training. `on_error="skip"` leaves damaged row groups out, the same ones on all ranks. `ragged` names
+    lists that have different lengths even where they look equally long.
 
     >>> loader = hora.dataset.open("data/train", batch=256, seed=1)
     """
@@ -71,14 +72,17 @@ class Loader:
     """
 
     def __init__(
-        self, source: Any, columns: Any, batch: int | None, global_batch: int | None, shuffle: Any, seed: int, epoch: int,
+        self, source: Any, columns: Any, batch: int | None, global_batch: int | None, shuffle: Any, seed: int,
+        epoch: int,
         last: str, nulls: Mapping[str, Any] | None, ragged: Sequence[str], memory: int | str, threads: int | None,
         rank: int | None, size: int | None, filter: Any = None, decode: Mapping[str, Any] | None = None,
         transform: Callable[[Batch], Any] | None = None, on_error: str = "raise",
         only: Sequence[int] = (), readable: bool = False,
     ) -> None:  # fmt: skip
         if (batch is None) == (global_batch is None):
-            raise ArgumentError("open data: give batch= (rows of each rank in a step) or global_batch= (rows of all of them)")
+            raise ArgumentError(
+                "open data: give batch= (rows of each rank in a step) or global_batch= (rows of all of them)"
+            )
         batch = None if batch is None else whole("batch", batch, None)
         global_batch = None if global_batch is None else whole("global_batch", global_batch, None)
         if any(n is not None and n < 1 for n in (batch, global_batch)):
@@ -101,7 +105,8 @@ class Loader:
         seed, epoch = whole("seed", seed, None), whole("epoch", epoch)
         self._work = Work(decode, transform, threads, on_error == "skip")
         self._handle = Handle(
-            **self._sources(source), filter=conditions(filter), skip=on_error == "skip", only=list(only), readable=readable,
+            **self._sources(source), filter=conditions(filter), skip=on_error == "skip", only=list(only),
+            readable=readable,
             fields=fields(columns, ragged), ragged=list(ragged), nulls=null_values(nulls), shuffle=modes[shuffle],
             seed=seed & ((1 << 64) - 1), memory=size_of(memory), threads=threads, env=keys(), **local(),
         )  # fmt: skip
@@ -208,7 +213,13 @@ class Loader:
         """Begin to read where the state says; answers where each array lies in a batch's memory."""
         rank, size = self._where()
         return self._handle.act(
-            "data_seek", epoch=self.epoch, position=self.position, rank=rank, size=size, batch=self._whole(size), last=self.last
+            "data_seek",
+            epoch=self.epoch,
+            position=self.position,
+            rank=rank,
+            size=size,
+            batch=self._whole(size),
+            last=self.last,
         )
 
     def _batches(self, turn: int, make: list[Any]) -> Iterator[Batch]:
@@ -242,13 +253,16 @@ class Loader:
             return
         self._turn += 1
         turn = self._turn
-        layout = self._handle.act("data_seek", epoch=0, position=0, rank=0, size=1, batch=1, last="short", blocks=list(numbers))
+        layout = self._handle.act(
+            "data_seek", epoch=0, position=0, rank=0, size=1, batch=1, last="short", blocks=list(numbers)
+        )
         raw = self._raw(turn, makers(layout))
         for batch, _, _ in self._work.run(raw, _END) if self._work else iter(raw, _END):
             yield batch
 
     def _raw(self, turn: int, make: list[Any]) -> Callable[..., Any]:
-        """What answers the next batch, with the epoch and position after it: None where it is not there yet, _END at the end."""
+        """What answers the next batch, with the epoch and position after it: None where it is not there yet, _END at
+        the end."""
         reader, unpack = Reader(self._handle), struct.Struct(f"={HEADER}q").unpack_from
 
         def raw(wait: bool = True) -> Any:
@@ -271,7 +285,9 @@ class Loader:
 
     def _mine(self, turn: int) -> None:
         if turn != self._turn:
-            raise ClosedError("iterate over data: another iteration, another epoch or a loaded state has ended this one")
+            raise ClosedError(
+                "iterate over data: another iteration, another epoch or a loaded state has ended this one"
+            )
 
     def _quiet(self) -> Iterator[Batch]:
         """The batches of an epoch for whoever keeps all of them."""
@@ -280,7 +296,8 @@ class Loader:
 
     @property
     def skipped(self) -> list[dict[str, Any]]:
-        """What on_error="skip" has left out so far: file, row_group (-1: all of it), rows, why; and images that are damaged."""
+        """What on_error="skip" has left out so far: file, row_group (-1: all of it), rows, why; and images that are
+        damaged."""
         return self._handle.act("data_skipped") + [{"why": why} for why in self._work.dropped]
 
     def _tell(self) -> None:
@@ -310,7 +327,8 @@ class Loader:
         return TorchLoader(self)
 
     def tensorflow(self, signature: Any = None) -> Any:
-        """The same batches as a tf.data.Dataset, epoch after epoch of this loader. With `transform` or `decode` say their `signature`."""
+        """The same batches as a tf.data.Dataset, epoch after epoch of this loader. With `transform` or `decode` say
+        their `signature`."""
         from ._frameworks import tensorflow
 
         return tensorflow(self, signature)
@@ -324,9 +342,10 @@ class Loader:
     def why(self) -> dict[str, float]:
         """Seconds since the epoch began here: what threads did, and who waited for whom.
 
-        `fetch`, `decode`, `gather` are work; `caller_waited` is how long this program waited for batches, `blocks_awaited`
-        how long copying waited for decoded data, `caller_awaited` how long a ready batch waited for this program. `blocks_read`
-        is no time: it says how many row groups, or parts of such, were read and decoded here.
+        `fetch`, `decode`, `gather` are work; `caller_waited` is how long this program waited for batches,
+        `blocks_awaited` how long copying waited for decoded data, `caller_awaited` how long a ready batch waited for
+        this program. `blocks_read` is no time: it says how many row groups, or parts of such, were read and decoded
+        here.
         """
         return self._handle.act("data_why")
 

@@ -37,17 +37,18 @@ def mix(
 ) -> Mixture:
     """Open several data as one sequence of rows, in which each has as many as its weight says.
 
-    `sources` names each member with its source and its weight: `{"web": ("data/web", 0.7), "code": ("data/code", 0.3)}`. In
-    every 1,000 rows, counted from the beginning or from the last change of weights, members have exactly their shares, and
-    in between they differ from them by a row or two. A member that ends begins its next epoch, one that does not goes on in
-    the mixture's next epoch; `rows` is how long that is, and without it, until the first member would begin anew. `origin`
-    names an array that says for each row which member it is of. `last` is "short", "drop" or "wrap". Everything else is as
-    in `open`; all members must have the columns that are read.
+    `sources` names each member with its source and its weight: `{"web": ("data/web", 0.7), "code": ("data/code",
+    0.3)}`. In every 1,000 rows, counted from the beginning or from the last change of weights, members have exactly
+    their shares, and in between they differ from them by a row or two. A member that ends begins its next epoch, one
+    that does not goes on in the mixture's next epoch; `rows` is how long that is, and without it, until the first
+    member would begin anew. `origin` names an array that says for each row which member it is of. `last` is "short",
+    "drop" or "wrap". Everything else is as in `open`; all members must have the columns that are read.
 
     >>> loader = hora.dataset.mix({"web": ("data/web", 0.7), "code": ("data/code", 0.3)}, batch=256, seed=1)
     """
     return Mixture(
-        sources, rows, origin, columns, batch, global_batch, shuffle, seed, epoch, last, nulls, ragged, memory, threads, rank, size,
+        sources, rows, origin, columns, batch, global_batch, shuffle, seed, epoch, last, nulls, ragged, memory, threads,
+        rank, size,
         filter, decode, transform, on_error,
     )  # fmt: skip
 
@@ -82,12 +83,19 @@ class Mixture(Loader):
         return {m["name"]: float(m["weight"]) for m in self.state_dict()["mix"]}
 
     def set_weights(self, weights: Mapping[str, float]) -> None:
-        """Give the members other weights from the next batch on. All ranks do it at the same step; a member left out keeps its own."""
+        """Give the members other weights from the next batch on. All ranks do it at the same step; a member left out
+        keeps its own."""
         unknown = set(weights) - set(self._members)
         if unknown:
-            raise ArgumentError(f"weigh a mixture: there is no member {min(unknown)!r}; there are: {', '.join(self._members)}")
-        texts = {m["name"]: m["weight"] for m in self.state_dict()["mix"]} | {n: _weight(n, w) for n, w in weights.items()}
-        self._handle.act("data_weigh", weights=[texts[n] for n in self._members], epoch=self.epoch, position=self.position)
+            raise ArgumentError(
+                f"weigh a mixture: there is no member {min(unknown)!r}; there are: {', '.join(self._members)}"
+            )
+        texts = {m["name"]: m["weight"] for m in self.state_dict()["mix"]} | {
+            n: _weight(n, w) for n, w in weights.items()
+        }
+        self._handle.act(
+            "data_weigh", weights=[texts[n] for n in self._members], epoch=self.epoch, position=self.position
+        )
         self._changes += 1
 
     def state_dict(self) -> dict[str, Any]:

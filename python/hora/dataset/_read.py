@@ -58,7 +58,8 @@ class Table(Mapping[str, Any]):
             return pa.LargeListArray.from_arrays(pa.array(column.ends), pa.array(column.data))
         if column.dtype.kind == "V":
             return pa.array(
-                [None if null is not None and null[i] else v.tobytes() for i, v in enumerate(column)], pa.binary(column.dtype.itemsize)
+                [None if null is not None and null[i] else v.tobytes() for i, v in enumerate(column)],
+                pa.binary(column.dtype.itemsize),
             )
         if column.ndim == 2:
             flat = pa.array(column.reshape(-1), mask=None if null is None else null.reshape(-1))
@@ -112,7 +113,8 @@ def read(
     from ._loader import open
 
     loader = open(
-        source, columns=columns, batch=ROWS, shuffle=False, filter=filter, on_error=on_error, threads=threads, rank=0, size=1,
+        source, columns=columns, batch=ROWS, shuffle=False, filter=filter, on_error=on_error, threads=threads, rank=0,
+        size=1,
         memory=1 << 62, nulls={"*": "mask"} | dict(nulls or {}), ragged=ragged,
     )  # fmt: skip
     parts = list(loader._quiet())

@@ -25,10 +25,11 @@ def sampler(
     rank: int | None = None,
     size: int | None = None,
 ) -> Sampler:
-    """Which items this rank takes of a dataset with a length, batch by batch: for torch's `DataLoader(batch_sampler=...)`.
+    """Which items this rank takes of a dataset with a length, batch by batch: for torch's
+    `DataLoader(batch_sampler=...)`.
 
-    `data` is the dataset, or its length. The order is a function of the seed and the epoch; neither the number of ranks nor
-    the batch is any part of it, so both may change where a state goes on. `last` is "short", "drop" or "pad".
+    `data` is the dataset, or its length. The order is a function of the seed and the epoch; neither the number of ranks
+    nor the batch is any part of it, so both may change where a state goes on. `last` is "short", "drop" or "pad".
 
     >>> parts = hora.dataset.sampler(10, batch=5, rank=0, size=1)
     >>> sorted(i for batch in parts for i in batch)
@@ -38,7 +39,8 @@ def sampler(
 
 
 class Sampler:
-    """Lists of indices, a list a batch; made by `sampler`. `over(loader)` counts what a loader with workers has handed out."""
+    """Lists of indices, a list a batch; made by `sampler`. `over(loader)` counts what a loader with workers has handed
+    out."""
 
     def __init__(
         self,
@@ -52,7 +54,9 @@ class Sampler:
         size: int | None,
     ) -> None:
         if (batch is None) == (global_batch is None) or any(n is not None and n < 1 for n in (batch, global_batch)):
-            raise ArgumentError("sample data: give batch= (items of each rank in a step) or global_batch= (items of all), one or more")
+            raise ArgumentError(
+                "sample data: give batch= (items of each rank in a step) or global_batch= (items of all), one or more"
+            )
         if (rank is None) != (size is None):
             raise ArgumentError("sample data: rank= and size= are given together")
         if last not in ("short", "drop", "pad"):
@@ -77,19 +81,30 @@ class Sampler:
 
     def state_dict(self) -> dict[str, Any]:
         """Where the job stands, equal on all ranks: what was handed out counts as done."""
-        return {"v": 1, "rows": self.rows, "seed": self.seed, "shuffle": self.shuffle, "epoch": self.epoch, "pos": self.position}
+        return {
+            "v": 1,
+            "rows": self.rows,
+            "seed": self.seed,
+            "shuffle": self.shuffle,
+            "epoch": self.epoch,
+            "pos": self.position,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where `state_dict` was called, in its order, with any number of ranks and any batch."""
         missing = {"seed", "epoch", "pos"} - set(state)
         if missing:
-            raise ArgumentError(f"go on from saved state: it has no {min(missing)!r}; give what a sampler's state_dict() answered")
+            raise ArgumentError(
+                f"go on from saved state: it has no {min(missing)!r}; give what a sampler's state_dict() answered"
+            )
         if state.get("v") != 1 or state.get("rows") != self.rows:
             raise ArgumentError(
                 f"go on from saved state: it is of a dataset with {state.get('rows')} items and this one has {self.rows}; begin anew without the state"
             )
         if not 0 <= state["pos"] <= self.rows:
-            raise ArgumentError(f"go on from saved state: it stands at item {state['pos']} of {self.rows}; begin anew without the state")
+            raise ArgumentError(
+                f"go on from saved state: it stands at item {state['pos']} of {self.rows}; begin anew without the state"
+            )
         self.seed, self.epoch, self.position, self._begun = state["seed"], state["epoch"], state["pos"], True
         self.shuffle = state.get("shuffle", self.shuffle)
 
@@ -181,10 +196,16 @@ def pack(name: str, length: int, *, pad: Any = 0) -> Callable[[Batch], dict[str,
         total = int(counts.sum())
         rows = -(-total // length)
         document = np.repeat(np.arange(1, len(counts) + 1, dtype=np.int32), counts)
-        position = np.arange(total, dtype=np.int32) - np.repeat((lists.ends[:-1] - lists.ends[0]).astype(np.int32), counts)
+        position = np.arange(total, dtype=np.int32) - np.repeat(
+            (lists.ends[:-1] - lists.ends[0]).astype(np.int32), counts
+        )
         tokens = lists.data[lists.ends[0] : lists.ends[-1]]
         out = {}
-        for key, values, fill in ((name, tokens, pad), (name + ".document", document, 0), (name + ".position", position, 0)):
+        for key, values, fill in (
+            (name, tokens, pad),
+            (name + ".document", document, 0),
+            (name + ".position", position, 0),
+        ):
             whole = np.full(rows * length, fill, values.dtype)
             whole[:total] = values
             out[key] = whole.reshape(rows, length)

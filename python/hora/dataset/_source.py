@@ -78,7 +78,9 @@ def _column(pa: Any, values: Any) -> Any:
     if len(shape) < 2:
         return pa.array(values)
     if len(shape) > 2:
-        raise ArgumentError(f"write data: an array of shape {shape}; a column has one or two dimensions: reshape it to [rows, values]")
+        raise ArgumentError(
+            f"write data: an array of shape {shape}; a column has one or two dimensions: reshape it to [rows, values]"
+        )
     return pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), shape[1])
 
 
@@ -101,7 +103,9 @@ def conditions(filter: Any) -> list[list[dict[str, Any]]]:
     if isinstance(filter, tuple) and len(filter) in (2, 3) and isinstance(filter[0], str):
         filter = [filter]
     if not isinstance(filter, Sequence) or isinstance(filter, str) or not filter:
-        raise ArgumentError(f'filter={filter!r}: give a list of comparisons, as [("label", "==", 3), ("size", ">", 0.5)]')
+        raise ArgumentError(
+            f'filter={filter!r}: give a list of comparisons, as [("label", "==", 3), ("size", ">", 0.5)]'
+        )
     groups = filter if all(isinstance(g, list) for g in filter) else [filter]
     return [[_condition(c) for c in group] for group in groups]
 
@@ -110,12 +114,16 @@ def _condition(c: Any) -> dict[str, Any]:
     if not isinstance(c, (tuple, list)) or len(c) not in (2, 3) or not all(isinstance(part, str) for part in c[:2]):
         raise ArgumentError(f'filter=: {c!r} is no comparison; write ("column", "<", 3), or ("column", "is null")')
     if len(c) == 3 and c[2] is None:
-        raise ArgumentError(f'filter=: {c!r} compares with None, which nothing is equal to; write ("{c[0]}", "is null") or "not null"')
+        raise ArgumentError(
+            f'filter=: {c!r} compares with None, which nothing is equal to; write ("{c[0]}", "is null") or "not null"'
+        )
     return {"column": c[0], "op": c[1]} | ({"value": _plain(c[2])} if len(c) == 3 else {})
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, (list, tuple, set, frozenset)) or (hasattr(value, "tolist") and getattr(value, "ndim", 0) == 1):
+    if isinstance(value, (list, tuple, set, frozenset)) or (
+        hasattr(value, "tolist") and getattr(value, "ndim", 0) == 1
+    ):
         return [_plain(v) for v in (sorted(value, key=repr) if isinstance(value, (set, frozenset)) else value)]
     if hasattr(value, "dtype") and getattr(value.dtype, "kind", "") == "M":
         return str(value)

@@ -53,7 +53,8 @@ class _Items(Sequence[Any]):
 class Texts(_Items):
     """A column of texts or bytes: `data` and `ends` are NumPy views, an item is made when it is asked for.
 
-    Item i is `data[ends[i]:ends[i + 1]]`: a str, or a memoryview for bytes. `numpy.asarray` and `list` make all of them.
+    Item i is `data[ends[i]:ends[i + 1]]`: a str, or a memoryview for bytes. `numpy.asarray` and `list` make all of
+    them.
     """
 
     word = "text"
@@ -84,7 +85,8 @@ class Texts(_Items):
 
 
 class Ragged(_Items):
-    """A column of lists of different lengths: `data` and `ends` are NumPy views, item i is `data[ends[i]:ends[i + 1]]`."""
+    """A column of lists of different lengths: `data` and `ends` are NumPy views, item i is `data[ends[i]:ends[i +
+    1]]`."""
 
     word = "list"
 
@@ -105,8 +107,8 @@ class Ragged(_Items):
 class TextLists(_Items):
     """A column of lists of texts or bytes: an item is a list of str or bytes, None where a text is null.
 
-    The item's texts lie behind each other from `ends[i]` to `ends[i + 1]` of `data`: each with its length before it, as four
-    bytes, little end first; a length of 2³² - 1 is that of a null.
+    The item's texts lie behind each other from `ends[i]` to `ends[i + 1]` of `data`: each with its length before it, as
+    four bytes, little end first; a length of 2³² - 1 is that of a null.
     """
 
     word = "list"

@@ -1,4 +1,5 @@
-"""What Python does to a batch before it is handed out: images are decoded and transforms run on threads, a few ahead."""
+"""What Python does to a batch before it is handed out: images are decoded and transforms run on threads, a few
+ahead."""
 
 from __future__ import annotations
 
@@ -23,10 +24,14 @@ Item = tuple[Batch, int, int]  # with the epoch and position after it
 class Work:
     """decode= and transform= of a loader."""
 
-    def __init__(self, decode: Mapping[str, Any] | None, transform: Callable[[Batch], Any] | None, threads: int, skip: bool) -> None:
+    def __init__(
+        self, decode: Mapping[str, Any] | None, transform: Callable[[Batch], Any] | None, threads: int, skip: bool
+    ) -> None:
         self.decode = {name: decoder(name, how) for name, how in (decode or {}).items()}
         if transform is not None and not callable(transform):
-            raise ArgumentError(f"open data: transform={transform!r} cannot be called; give a function from a batch to a batch")
+            raise ArgumentError(
+                f"open data: transform={transform!r} cannot be called; give a function from a batch to a batch"
+            )
         self.transform, self.threads, self.skip = transform, threads, skip
         self.dropped: list[str] = []
 
@@ -34,7 +39,8 @@ class Work:
         return bool(self.decode or self.transform)
 
     def run(self, raw: Callable[[bool], Item | None], end: object) -> Iterator[Item]:
-        """Batches in their order. `raw` answers the next one, None where it is not there yet and need not be waited for."""
+        """Batches in their order. `raw` answers the next one, None where it is not there yet and need not be waited
+        for."""
         images = concurrent.futures.ThreadPoolExecutor(self.threads, "hora-decode") if self.decode else None
         last = concurrent.futures.ThreadPoolExecutor(1, "hora-transform")
         waiting: collections.deque[tuple[Any, int, int]] = collections.deque()
@@ -70,7 +76,9 @@ class Work:
         for name, one in self.decode.items():
             column = batch.get(name)
             if not isinstance(column, Texts):
-                raise ArgumentError(f"read data: decode= names {name!r}, which is no column of binaries; the batch has {', '.join(batch)}")
+                raise ArgumentError(
+                    f"read data: decode= names {name!r}, which is no column of binaries; the batch has {', '.join(batch)}"
+                )
             n = len(column)
             cut = max(1, -(-n // (2 * self.threads)))
             parts[name] = [pool.submit(_decode, one, column, i, min(n, i + cut)) for i in range(0, n, cut)]
@@ -84,10 +92,14 @@ class Work:
             images = [image for f in futures for image in f.result()]
             for i, image in enumerate(images):
                 if isinstance(image, Exception):
-                    bad[i] = f"read data: {name!r} of row {i} {where} cannot be decoded: {type(image).__name__}: {image}"
+                    bad[i] = (
+                        f"read data: {name!r} of row {i} {where} cannot be decoded: {type(image).__name__}: {image}"
+                    )
             batch[name] = images
         if bad and not self.skip:
-            raise HoraError(next(iter(bad.values())) + '; leave such rows out with on_error="skip", or write them again')
+            raise HoraError(
+                next(iter(bad.values())) + '; leave such rows out with on_error="skip", or write them again'
+            )
         if bad:
             self.dropped += bad.values()
             keep = [i for i in range(batch.rows) if i not in bad]
@@ -152,9 +164,12 @@ def _torchvision(mode: str) -> Callable[[Any], Any]:
     import torch
     from torchvision.io import ImageReadMode, decode_image  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
-    wanted = {"rgb": ImageReadMode.RGB, "gray": ImageReadMode.GRAY, "rgba": ImageReadMode.RGB_ALPHA, "unchanged": ImageReadMode.UNCHANGED}[
-        mode
-    ]
+    wanted = {
+        "rgb": ImageReadMode.RGB,
+        "gray": ImageReadMode.GRAY,
+        "rgba": ImageReadMode.RGB_ALPHA,
+        "unchanged": ImageReadMode.UNCHANGED,
+    }[mode]
 
     def one(data: Any) -> Any:
         return decode_image(torch.frombuffer(data, dtype=torch.uint8), wanted).permute(1, 2, 0).numpy()

@@ -9,7 +9,8 @@ from ..call import Op
 
 
 def predivided(op: Op, factor: float, size: int) -> tuple[Op, float, float]:
-    """The operator, prescale and postscale of an average that divides by `factor` before the sum and by the rest afterwards."""
+    """The operator, prescale and postscale of an average that divides by `factor` before the sum and by the rest
+    afterwards."""
     if factor == 1.0:
         return op, 1.0, 1.0
     if op is not Op.AVERAGE:

@@ -14,5 +14,6 @@ def differs_in_shape(error: MismatchError) -> MismatchError:
 
 
 def cut_short(what: str, by: str, of: str, rank: int, then: str) -> RuntimeError:
-    """The error of every call of `what` after an exception, `by`, has ended one on this rank alone; `then` is its state and the way out."""
+    """The error of every call of `what` after an exception, `by`, has ended one on this rank alone; `then` is its state
+    and the way out."""
     return RuntimeError(f"{what}: {by} cut {of} short on rank {rank}, {then} on every rank, or end the job.")

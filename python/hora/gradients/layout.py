@@ -12,7 +12,11 @@ ALIGN = 64
 
 
 def assign(
-    items: Iterable[T], groups: Sequence[Sequence[T]] | None, limit: int, kind: Callable[[T], Hashable], nbytes: Callable[[T], int]
+    items: Iterable[T],
+    groups: Sequence[Sequence[T]] | None,
+    limit: int,
+    kind: Callable[[T], Hashable],
+    nbytes: Callable[[T], int],
 ) -> list[list[T]]:
     """Which items share a bucket: given groups first, the others in reverse order up to `limit` bytes each.
 
@@ -56,7 +60,8 @@ def split(items: Sequence[T], n: int) -> list[list[T]]:
 
 
 def starts(counts: Iterable[int], width: int) -> tuple[list[int], int]:
-    """Where each gradient of so many elements of `width` bytes begins, in elements, and how many elements there are in all."""
+    """Where each gradient of so many elements of `width` bytes begins, in elements, and how many elements there are in
+    all."""
     step = max(1, ALIGN // width)
     found, total = [], 0
     for n in counts:

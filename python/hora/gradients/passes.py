@@ -9,7 +9,8 @@ from typing import Any
 class Passes:
     """Counts backward passes as a whole, and gradient by gradient where buckets are sent while they come.
 
-    `per_step` passes are added up before the gradients are reduced. Nothing here locks: who counts on several threads does.
+    `per_step` passes are added up before the gradients are reduced. Nothing here locks: who counts on several threads
+    does.
     """
 
     __slots__ = ("_came", "made", "per_step")

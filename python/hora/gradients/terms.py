@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 
 from ..errors import MismatchError
 
-Greatest = Callable[[list[int], str], list[int]]  # each number's maximum over the ranks; the text says what they are about
+Greatest = Callable[
+    [list[int], str], list[int]
+]  # each number's maximum over the ranks; the text says what they are about
 
 _MOST_BYTES = 1 << 60  # above any size of a bucket
 
@@ -25,9 +27,16 @@ class Terms(NamedTuple):
 
 
 def agree(
-    greatest: Greatest, group: Any, sparse: Sequence[bool], bucket_bytes: int, number: int, of: str, more: Sequence[int] = ()
+    greatest: Greatest,
+    group: Any,
+    sparse: Sequence[bool],
+    bucket_bytes: int,
+    number: int,
+    of: str,
+    more: Sequence[int] = (),
 ) -> Terms:
-    """Agree on these terms; `number` is -1 where this optimizer has none yet. Every rank of the group does so at the same point."""
+    """Agree on these terms; `number` is -1 where this optimizer has none yet. Every rank of the group does so at the
+    same point."""
     key = (group.ranks, group.tag)
     if number < 0:
         number = _numbers.get(key, 0)

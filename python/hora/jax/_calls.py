@@ -37,7 +37,14 @@ def _moved(cts: tuple[Any, ...], move: Callable[[list[Any]], list[Any]]) -> tupl
 @functools.lru_cache(maxsize=4096)
 def _call(kind: int, op: int, group: int, root: int, ranks: int, prescale: float, postscale: float, name: str) -> Any:
     """One call as a function of arrays that JAX can differentiate backwards."""
-    args: dict[str, Any] = {"op": op, "group": group, "root": root, "ranks": ranks, "prescale": prescale, "postscale": postscale}
+    args: dict[str, Any] = {
+        "op": op,
+        "group": group,
+        "root": root,
+        "ranks": ranks,
+        "prescale": prescale,
+        "postscale": postscale,
+    }
 
     @jax.custom_vjp
     def call(*xs: Any) -> tuple[Any, ...]:
@@ -62,10 +69,17 @@ def _call(kind: int, op: int, group: int, root: int, ranks: int, prescale: float
             return _moved(cts, lambda c: bind(Kind.REDUCE_SCATTER, c, name=back, **(args | {"op": int(Op.SUM)})))
         if kind == Kind.REDUCE_SCATTER and op in _SCALED:
             part = prescale * postscale / (ranks if op == Op.AVERAGE else 1)
-            return _moved(cts, lambda c: [y * jnp.asarray(part, y.dtype) for y in bind(Kind.ALLGATHER, c, name=back, **(args | {"op": 0}))])
+            return _moved(
+                cts,
+                lambda c: [
+                    y * jnp.asarray(part, y.dtype) for y in bind(Kind.ALLGATHER, c, name=back, **(args | {"op": 0}))
+                ],
+            )
         if kind == Kind.ALLTOALL:
             return _moved(cts, lambda c: bind(kind, c, name=back, **args))
-        raise ArgumentError(f"hora.jax: {Kind(kind).name.lower()} with op={Op(op).name.lower()} has no derivative; use sum or average")
+        raise ArgumentError(
+            f"hora.jax: {Kind(kind).name.lower()} with op={Op(op).name.lower()} has no derivative; use sum or average"
+        )
 
     call.defvjp(forward, backward)
     return call
@@ -79,7 +93,9 @@ def _is_key(x: Any) -> bool:
 def _leaf(x: Any, kind: Kind) -> Any:
     if _is_key(x):
         if kind != Kind.BROADCAST:
-            raise ArgumentError(f"{kind.name.lower()}: a leaf of the pytree is a key of jax.random; keys can be broadcast only")
+            raise ArgumentError(
+                f"{kind.name.lower()}: a leaf of the pytree is a key of jax.random; keys can be broadcast only"
+            )
         return jax.random.key_data(x)
     if isinstance(x, (numpy.ndarray, numpy.generic)) and x.dtype.kind in "iu" and x.size:
         most = numpy.iinfo(jax.dtypes.canonicalize_dtype(x.dtype))
@@ -97,8 +113,11 @@ def _leaf(x: Any, kind: Kind) -> Any:
 
 @functools.lru_cache(maxsize=1024)
 def _places(structure: Any) -> str:
-    """Where a tree's arrays stand, for the name of its call: trees of other keys are none that can be added. "" for an array alone."""
-    paths, _ = jax.tree_util.tree_flatten_with_path(jax.tree_util.tree_unflatten(structure, range(structure.num_leaves)))
+    """Where a tree's arrays stand, for the name of its call: trees of other keys are none that can be added. "" for an
+    array alone."""
+    paths, _ = jax.tree_util.tree_flatten_with_path(
+        jax.tree_util.tree_unflatten(structure, range(structure.num_leaves))
+    )
     return _site.places("".join(map(_step, path)) for path, _ in paths)
 
 
@@ -110,7 +129,8 @@ _placed = _site.asked()  # nothing is looked at in calls where nobody asked
 
 
 def _label(name: str | None, kind: Kind, traced: bool) -> str:
-    """The name that a program gave its call; else what it does, whether each rank comes there, and with HORA_CHECK_CALLS the line."""
+    """The name that a program gave its call; else what it does, whether each rank comes there, and with
+    HORA_CHECK_CALLS the line."""
     if name and not isinstance(name, _site.Unnamed):
         return name
     site = _site.site() if _placed else None
@@ -131,13 +151,20 @@ def _tree(kind: Kind, tree: T, group: Group | None, name: str | None, check: Cal
     label = _label(name, kind, _primitive.traced(*arrays)) + _places(structure)
     call = _call(int(kind), op, _bridge.number(group), root, g.size, float(prescale), float(postscale), label)
     results = [
-        jax.random.wrap_key_data(y, impl=jax.random.key_impl(x)) if _is_key(x) else y for x, y in zip(leaves, call(*arrays), strict=True)
+        jax.random.wrap_key_data(y, impl=jax.random.key_impl(x)) if _is_key(x) else y
+        for x, y in zip(leaves, call(*arrays), strict=True)
     ]
     return jax.tree_util.tree_unflatten(structure, results)
 
 
 def allreduce(
-    tree: T, op: Op | str = Op.SUM, *, group: Group | None = None, prescale: float = 1.0, postscale: float = 1.0, name: str | None = None
+    tree: T,
+    op: Op | str = Op.SUM,
+    *,
+    group: Group | None = None,
+    prescale: float = 1.0,
+    postscale: float = 1.0,
+    name: str | None = None,
 ) -> T:
     """Reduce every array of a pytree over all ranks, in one call; every rank gets the result.
 
@@ -145,7 +172,9 @@ def allreduce(
 
     >>> gradients = hora.jax.allreduce(jax.grad(loss)(params, batch), hora.AVERAGE)
     """
-    return _tree(Kind.ALLREDUCE, tree, group, name, op=operator(op, "allreduce"), prescale=prescale, postscale=postscale)
+    return _tree(
+        Kind.ALLREDUCE, tree, group, name, op=operator(op, "allreduce"), prescale=prescale, postscale=postscale
+    )
 
 
 def broadcast(tree: T, root: int = 0, *, group: Group | None = None, name: str | None = None) -> T:
@@ -174,7 +203,13 @@ def allgather(tree: T, *, group: Group | None = None, name: str | None = None) -
 
 
 def reduce_scatter(
-    tree: T, op: Op | str = Op.SUM, *, group: Group | None = None, prescale: float = 1.0, postscale: float = 1.0, name: str | None = None
+    tree: T,
+    op: Op | str = Op.SUM,
+    *,
+    group: Group | None = None,
+    prescale: float = 1.0,
+    postscale: float = 1.0,
+    name: str | None = None,
 ) -> T:
     """Reduce over all ranks; each rank gets its part of the rows."""
     code = operator(op, "reduce_scatter")

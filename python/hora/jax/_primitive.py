@@ -1,4 +1,5 @@
-"""One primitive for all collectives. Its effect is ordered: XLA runs what carries it in program order, on every rank alike.
+"""One primitive for all collectives. Its effect is ordered: XLA runs what carries it in program order, on every rank
+alike.
 
 A side effect alone does not order: of two independent calls XLA runs either first, and ranks that choose otherwise add
 one's left array to the other's right one. JAX threads a token through all that carries an ordered effect.
@@ -35,9 +36,7 @@ class HoraEffect(effects.Effect):
 
     def __repr__(self) -> str:
         """What JAX says where a program that has it is for several devices, which no token can go through."""
-        return (
-            "hora.jax's collectives, which take one device of each rank: start a rank for each device (hora run -np), on arrays of its own"
-        )
+        return "hora.jax's collectives, which take one device of each rank: start a rank for each device (hora run -np), on arrays of its own"
 
 
 _effect = HoraEffect()
@@ -62,8 +61,13 @@ def _abstract(*avals: Any, hora_call: tuple[int, ...], hora_name: str, hora_rank
     return [core.ShapedArray(_shape(kind, a.shape, hora_ranks), a.dtype) for a in avals], {_effect}
 
 
+_sized: set[int] = set()  # numbers of ranks that shapes were traced for
+
+
 def _shape(kind: int, shape: tuple[int, ...], n: int) -> tuple[int, ...]:
     """The shape of a result."""
+    if kind in (Kind.ALLGATHER, Kind.REDUCE_SCATTER):
+        _sized.add(n)
     if kind == Kind.ALLGATHER:
         return (shape[0] * n, *shape[1:])
     if kind == Kind.REDUCE_SCATTER:
@@ -89,7 +93,9 @@ def _lower(ctx: Any, *args: Any, hora_call: tuple[int, ...], hora_name: str, hor
         result_layouts=[(), *(tuple(range(a.ndim - 1, -1, -1)) for a in ctx.avals_out)],
     )
     inner = ctx.replace(avals_in=[core.abstract_token, *ctx.avals_in], avals_out=[core.abstract_token, *ctx.avals_out])
-    after, *results = rule(inner, ctx.tokens_in.get(_effect), *args, call=numpy.array(hora_call, dtype=numpy.int64), name=hora_name)
+    after, *results = rule(
+        inner, ctx.tokens_in.get(_effect), *args, call=numpy.array(hora_call, dtype=numpy.int64), name=hora_name
+    )
     ctx.set_tokens_out(ctx.tokens_in.update_tokens(mlir.TokenSet({_effect: after})))
     return results
 
@@ -116,11 +122,10 @@ def _batch(args: Any, dims: Any, *, hora_call: tuple[int, ...], hora_name: str, 
     front = hora_call[0] in _ELEMENTWISE
     moved = []
     for x, d in zip(args, dims, strict=True):
-        if not isinstance(d, int):
-            raise ArgumentError("hora.jax: vmap over some arrays of a call and not over others; broadcast the others first")
-        moved.append(batching.moveaxis(x, d, 0 if front else x.ndim - 1))
+        moved.append(batching.moveaxis(x, d, 0 if front else x.ndim - 1) if isinstance(d, int) else x)
     out = hora_p.bind(*moved, hora_call=hora_call, hora_name=hora_name, hora_ranks=hora_ranks)
-    return out, [0 if front else y.ndim - 1 for y in out]
+    # An array that is not one of a batch is alike for all of it, and so is what becomes of it.
+    return out, [(0 if front else y.ndim - 1) if isinstance(d, int) else d for y, d in zip(out, dims, strict=True)]
 
 
 batching.primitive_batchers[hora_p] = _batch
@@ -154,7 +159,15 @@ def recover() -> None:
         tokens.current_tokens[_effect] = token
 
 
+def _trace_anew() -> None:
+    """Has programs whose shapes go by the number of ranks traced again for another one."""
+    if _sized:
+        _sized.clear()
+        jax.clear_caches()
+
+
 _bridge.on_recover(recover)
+_bridge.on_resize(_trace_anew)
 atexit.register(recover)  # before JAX's own, which would print the failure once more: it was registered earlier
 
 
@@ -176,8 +189,8 @@ _CONTROL = {"jax._src.lax.control_flow.conditionals": " in a branch", "jax._src.
 def within() -> str:
     """Where in a program a call is made that need not run on every rank: part of its name, which ranks compare.
 
-    A branch that one rank alone takes, or a loop that it goes round once more, would else meet the others' next call of that shape.
-    A function that is compiled by itself is traced once for all places, so its calls do not know theirs.
+    A branch that one rank alone takes, or a loop that it goes round once more, would else meet the others' next call of
+    that shape. A function that is compiled by itself is traced once for all places, so its calls do not know theirs.
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:

@@ -12,7 +12,9 @@ from ._calls import allreduce
 __all__ = ["DistributedOptimizer", "average_gradients"]
 
 
-def average_gradients(op: Op | str = Op.AVERAGE, *, group: Group | None = None, prescale: float = 1.0, postscale: float = 1.0) -> Any:
+def average_gradients(
+    op: Op | str = Op.AVERAGE, *, group: Group | None = None, prescale: float = 1.0, postscale: float = 1.0
+) -> Any:
     """An optax transformation that averages over all ranks; for chains of one's own.
 
     >>> tx = optax.chain(hora.jax.average_gradients(), optax.clip_by_global_norm(1.0), optax.adam(1e-3))
@@ -23,7 +25,9 @@ def average_gradients(op: Op | str = Op.AVERAGE, *, group: Group | None = None, 
         return optax.EmptyState()
 
     def update(updates: Any, state: Any, params: Any = None) -> Any:
-        return allreduce(updates, op, group=group, prescale=prescale, postscale=postscale, name=Unnamed("gradients")), state
+        return allreduce(
+            updates, op, group=group, prescale=prescale, postscale=postscale, name=Unnamed("gradients")
+        ), state
 
     return optax.GradientTransformation(init, update)
 
@@ -38,5 +42,7 @@ def DistributedOptimizer(optimizer: Any, op: Op | str = Op.AVERAGE, *, group: Gr
     import optax
 
     if not hasattr(optimizer, "init") or not hasattr(optimizer, "update"):
-        raise ArgumentError(f"DistributedOptimizer: {type(optimizer).__name__} is no optax transformation; pass optax.adam(…) or the like")
+        raise ArgumentError(
+            f"DistributedOptimizer: {type(optimizer).__name__} is no optax transformation; pass optax.adam(…) or the like"
+        )
     return optax.chain(average_gradients(op, group=group, prescale=prescale, postscale=postscale), optimizer)

@@ -1,4 +1,5 @@
-"""Keras 3 on TensorFlow, JAX or PyTorch, and Keras 2 (of TensorFlow up to 2.15, or tf_keras with TF_USE_LEGACY_KERAS=1).
+"""Keras 3 on TensorFlow, JAX or PyTorch, and Keras 2 (of TensorFlow up to 2.15, or tf_keras with
+TF_USE_LEGACY_KERAS=1).
 
 >>> import keras, hora.keras
 >>> hora.init()

@@ -1,4 +1,5 @@
-"""The one call that each of Keras' backends needs: a list of gradients reduced over all ranks, None staying None. Keras 2 is TensorFlow's."""
+"""The one call that each of Keras' backends needs: a list of gradients reduced over all ranks, None staying None. Keras
+2 is TensorFlow's."""
 
 from __future__ import annotations
 
@@ -22,8 +23,31 @@ def _three() -> Any:
     return importlib.import_module("keras") if LEGACY else keras
 
 
+_SHORT = {"NoneCompressor": None, "FP16Compressor": "fp16", "BF16Compressor": "bf16"}
+
+
+def compressed(compression: Any, backend: str) -> Any:
+    """What `compression=` asks for: None, "fp16", "bf16", or on TensorFlow a compressor of a program's own."""
+    kind = compression if isinstance(compression, type) else type(compression)
+    if compression is None or compression == "none":
+        return None
+    if isinstance(compression, str) and compression in ("fp16", "bf16"):
+        return compression
+    if kind.__module__.startswith("hora.") and kind.__name__ in _SHORT:
+        return _SHORT[kind.__name__]  # hora.tensorflow's and hora.torch's, on whichever backend
+    able = all(callable(getattr(compression, name, None)) for name in ("compress", "decompress"))
+    if backend == "tensorflow" and able and not isinstance(compression, str):
+        return compression
+    given = compression.__name__ if isinstance(compression, type) else repr(compression)
+    raise ArgumentError(
+        f'DistributedOptimizer: compression={given} is nothing that Keras on {backend} can send; there are None, "fp16" and "bf16", and on '
+        "TensorFlow classes with compress and decompress"
+    )
+
+
 def reduce(
-    grads: list[Any], op: Any, group: Group | None, prescale: float, postscale: float, compression: Any, sparse_as_dense: bool,
+    grads: list[Any], op: Any, group: Group | None, prescale: float, postscale: float, compression: Any,
+    sparse_as_dense: bool,
     named: bool = False, backend: str | None = None,
 ) -> list[Any]:  # fmt: skip
     """Average or sum gradients in the framework that Keras runs on, in one call."""
@@ -38,22 +62,37 @@ def reduce(
         if sparse_as_dense:
             grads = [tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in grads]
         how = getattr(Compression, compression) if isinstance(compression, str) else compression or Compression.none
-        return grouped(grads, op, group=group, prescale=prescale, postscale=postscale, compression=how, name=ours("gradients"), named=named)
+        return grouped(
+            grads,
+            op,
+            group=group,
+            prescale=prescale,
+            postscale=postscale,
+            compression=how,
+            name=ours("gradients"),
+            named=named,
+        )
     at = [i for i, g in enumerate(grads) if g is not None]
     given = [grads[i] for i in at]
     three = _three()
     sixteen = {"fp16": "float16", "bf16": "bfloat16"}.get(compression) if isinstance(compression, str) else None
     before = [str(three.backend.standardize_dtype(g.dtype)) for g in given]
     if sixteen:
-        given = [three.ops.cast(g, sixteen) if d in ("float32", "float64") else g for g, d in zip(given, before, strict=True)]
+        given = [
+            three.ops.cast(g, sixteen) if d in ("float32", "float64") else g for g, d in zip(given, before, strict=True)
+        ]
     if backend == "jax":
         from .. import jax
 
         given = jax.allreduce(given, op, group=group, prescale=prescale, postscale=postscale, name=Unnamed("gradients"))
     elif backend == "torch":
-        given = comm.allreduce([g.detach().contiguous() for g in given], op, group=group, prescale=prescale, postscale=postscale)
+        given = comm.allreduce(
+            [g.detach().contiguous() for g in given], op, group=group, prescale=prescale, postscale=postscale
+        )
     else:
-        raise ArgumentError(f"hora.keras: Keras runs on {backend}; it works on tensorflow, jax and torch (KERAS_BACKEND)")
+        raise ArgumentError(
+            f"hora.keras: Keras runs on {backend}; it works on tensorflow, jax and torch (KERAS_BACKEND)"
+        )
     out = list(grads)
     for i, g, d in zip(at, given, before, strict=True):
         out[i] = three.ops.cast(g, d) if sixteen else g

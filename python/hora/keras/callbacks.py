@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +12,7 @@ from .. import comm
 from ..errors import ArgumentError
 from ..group import Op
 from . import _backend, which
+from ._compiled import warn_of_jit
 from .elastic import CommitState, UpdateBatchState, UpdateEpochState
 from .which import keras
 
@@ -28,26 +28,9 @@ __all__ = [
 ]
 
 
-def warn_of_jit(model: Any) -> None:
-    """Say once that XLA cannot hold TensorFlow's operations of ours, and compile without it."""
-    if getattr(model, "jit_compile", False) and _backend.backend_of() == "tensorflow" and not _compiles():
-        warnings.warn(
-            "hora.keras: jit_compile=True is not possible with hora's operations on TensorFlow, since XLA knows only its own; this model runs "
-            "without it. Pass jit_compile=False to compile() to be rid of this line, or set HORA_TF_XLA=1.",
-            stacklevel=2,
-        )
-        model.jit_compile = False
-
-
-def _compiles() -> bool:
-    """Whether HORA_TF_XLA=1 lets XLA compile steps that reduce."""
-    from ..tensorflow import _xla
-
-    return _xla.able()
-
-
 def _settle(model: Any) -> None:
-    """On JAX the variables live in the step's arguments while `fit` runs: have them in the model, where they can be seen and set."""
+    """On JAX the variables live in the step's arguments while `fit` runs: have them in the model, where they can be
+    seen and set."""
     sync = getattr(model, "jax_state_sync", None)
     if sync is not None:
         sync()
@@ -61,8 +44,8 @@ def learning_rate(model: Any) -> float:
 class BroadcastGlobalVariables(keras.callbacks.Callback):
     """Every rank begins with root's weights and optimizer state.
 
-    The model's are sent before the first batch and the optimizer's too; those that only the first batch makes, as of a model that
-    does not know its inputs' shape before, are sent after it.
+    The model's are sent before the first batch and the optimizer's too; those that only the first batch makes, as of a
+    model that does not know its inputs' shape before, are sent after it.
     """
 
     def __init__(self, root: int = 0) -> None:
@@ -108,7 +91,8 @@ class BroadcastGlobalVariables(keras.callbacks.Callback):
 
 
 class MetricAverage(keras.callbacks.Callback):
-    """Averages the epoch's metrics over all ranks; put it before callbacks that look at them (checkpoints, early stopping)."""
+    """Averages the epoch's metrics over all ranks; put it before callbacks that look at them (checkpoints, early
+    stopping)."""
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         logs = {} if logs is None else logs
@@ -116,7 +100,9 @@ class MetricAverage(keras.callbacks.Callback):
         _same_names(names)
         if not names:
             return
-        values = comm.allreduce(numpy.array([float(logs[k]) for k in names], dtype="float64"), Op.AVERAGE, name="metrics", named=True)
+        values = comm.allreduce(
+            numpy.array([float(logs[k]) for k in names], dtype="float64"), Op.AVERAGE, name="metrics", named=True
+        )
         for k, v in zip(names, values, strict=True):
             logs[k] = float(v)
 
@@ -124,12 +110,14 @@ class MetricAverage(keras.callbacks.Callback):
 def _same_names(names: list[str]) -> None:
     """An error on every rank if ranks have not measured the same things.
 
-    The calls match by name, so what they are called must not depend on what was measured: ranks would wait for each other.
-    A rank that has joined adds zeros, which the count tells: numbers are equal where count × Σx² = (Σx)².
+    The calls match by name, so what they are called must not depend on what was measured: ranks would wait for each
+    other. A rank that has joined adds zeros, which the count tells: numbers are equal where count × Σx² = (Σx)².
     """
     told = hashlib.sha256("\n".join(names).encode()).digest()
     marks = [int.from_bytes(told[i : i + 3], "big") for i in (0, 3)]  # squares of 24 bits: their sum fits
-    sums = comm.allreduce(numpy.array([1, *marks, *(x * x for x in marks)], dtype="int64"), name="names of metrics", named=True)
+    sums = comm.allreduce(
+        numpy.array([1, *marks, *(x * x for x in marks)], dtype="int64"), name="names of metrics", named=True
+    )
     count, *rest = (int(x) for x in sums)
     if all(count * rest[i + 2] == rest[i] ** 2 for i in (0, 1)):
         return
@@ -144,13 +132,15 @@ def _same_names(names: list[str]) -> None:
 class LearningRateSchedule(keras.callbacks.Callback):
     """The learning rate is `initial × multiplier(epoch)` from `start` on and before `end`.
 
-    `multiplier` is a number or a function of the epoch; with `staircase=False` of fractions of one, which needs `steps`.
-    `momentum_correction` scales SGD's velocities whenever the rate changes, so that they are those of the new rate
-    (https://arxiv.org/abs/1706.02677).
+    `multiplier` is a number or a function of the epoch; with `staircase=False` of fractions of one, which needs
+    `steps`. `momentum_correction` scales SGD's velocities whenever the rate changes, so that they are those of the new
+    rate (https://arxiv.org/abs/1706.02677).
     """
 
-    def __init__(self, initial: float, multiplier: float | Callable[[float], float], *, start: int = 0, end: int | None = None,
-                 staircase: bool = True, steps: int | None = None, momentum_correction: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self, initial: float, multiplier: float | Callable[[float], float], *, start: int = 0,
+        end: int | None = None, staircase: bool = True, steps: int | None = None, momentum_correction: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__()
         if not staircase and not steps:
             raise ArgumentError("LearningRateSchedule: staircase=False needs steps, the number of batches of an epoch")

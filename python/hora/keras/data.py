@@ -55,9 +55,9 @@ def shard(data: Any, *, last: str = "drop", group: Group | None = None) -> Any:
 
     That is a PyDataset (Keras 2: a Sequence), a tf.data.Dataset, an array, or a tuple, list or dict of arrays.
 
-    Rank r of n has the rows or batches numbered r, r + n, r + 2n, … All ranks get equally many, and so take as many steps in `fit`. An
-    end that has not one for each rank is left out, or with `last="pad"` filled with those of the beginning. A PyDataset that
-    shuffles must do so alike on all ranks: with a seed of its own.
+    Rank r of n has the rows or batches numbered r, r + n, r + 2n, … All ranks get equally many, and so take as many
+    steps in `fit`. An end that has not one for each rank is left out, or with `last="pad"` filled with those of the
+    beginning. A PyDataset that shuffles must do so alike on all ranks: with a seed of its own.
 
     >>> x, y = hora.keras.shard((x, y))
     >>> model.fit(x, y, batch_size=64)
@@ -101,9 +101,17 @@ def shard(data: Any, *, last: str = "drop", group: Group | None = None) -> Any:
 
     if isinstance(data, dict):
         return {k: take(x) for k, x in data.items()}
-    return tuple(map(take, data)) if isinstance(data, tuple) else [take(x) for x in data] if isinstance(data, list) else take(data)
+    return (
+        tuple(map(take, data))
+        if isinstance(data, tuple)
+        else [take(x) for x in data]
+        if isinstance(data, list)
+        else take(data)
+    )
 
 
 def _enough(many: int, size: int, last: str, what: str) -> None:
     if many < size and (last == "drop" or not many):
-        raise ArgumentError(f'shard: {many} {what} are fewer than {size} ranks, so that none is left after last="drop"; use last="pad"')
+        raise ArgumentError(
+            f'shard: {many} {what} are fewer than {size} ranks, so that none is left after last="drop"; use last="pad"'
+        )

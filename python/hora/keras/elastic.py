@@ -45,7 +45,8 @@ _variables.register(
 class KerasState(State):
     """A Keras model and its optimizer, and plain values: `KerasState(model, epoch=0, batch=0)`.
 
-    The optimizer's variables are made if they are not there, so that newcomers have the same ones as who has trained already.
+    The optimizer's variables are made if they are not there, so that newcomers have the same ones as who has trained
+    already.
     """
 
     def __init__(self, model: Any, optimizer: Any = None, **values: Any) -> None:
@@ -67,14 +68,18 @@ class CommitState(keras.callbacks.Callback):
     def __init__(self, state: Any, every: int = 1) -> None:
         super().__init__()
         self.state, self.every = state, every
-        self.left = every
+        self.left, self.last = every, -1
 
     def on_train_begin(self, logs: Any = None) -> None:
-        self.left = self.every  # alike on all ranks after a change of them
+        self.left, self.last = self.every, -1  # alike on all ranks after a change of them
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.last = -1
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self.left -= 1
-        if self.left == 0:
+        self.left -= batch - self.last if batch > self.last else 1  # with steps_per_execution more than one
+        self.last = batch
+        if self.left <= 0:
             self.left = self.every
             self.state.commit()
 

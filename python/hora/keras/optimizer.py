@@ -12,7 +12,8 @@ from .. import _world
 from ..errors import ArgumentError
 from ..gradients import apart
 from ..group import Group, Op
-from . import _backend, which
+from . import _backend, _compiled, which
+from ._carried import again, carry
 
 __all__ = ["DistributedOptimizer", "load_model"]
 
@@ -28,7 +29,8 @@ class Distributed:
     _hora_two = False  # it is Keras 2's
 
     def register_local_var(self, variable: Any) -> None:
-        """The gradient of this variable stays each rank's own, divided by the number of ranks unless that is switched off."""
+        """The gradient of this variable stays each rank's own, divided by the number of ranks unless that is switched
+        off."""
         # Past Keras' trackers, which would take what they see for their own variables.
         object.__setattr__(self, "_hora_local", {**self._hora_local, id(variable): variable})
 
@@ -40,13 +42,17 @@ class Distributed:
         call = dict(self._hora) | {"backend": backend}
         call["postscale"] *= times
         by = times / _backend.ranks(call["group"], backend) if any(here) and self._hora_scale_local else times
-        return apart(grads, here, lambda shared: _backend.reduce(shared, **call), lambda g: _backend.scaled(g, by, backend))
+        return apart(
+            grads, here, lambda shared: _backend.reduce(shared, **call), lambda g: _backend.scaled(g, by, backend)
+        )
 
 
 class _Three(Distributed):
-    """Keras 3: reduces before clipping, moving averages and the check for overflows, so that they see what all ranks agree on.
+    """Keras 3: reduces before clipping, moving averages and the check for overflows, so that they see what all ranks
+    agree on.
 
-    That is in `apply`; where Keras adds several passes up, in the pass that applies them (on JAX in each: there Keras has no such place).
+    That is in `apply`; where Keras adds several passes up, in the pass that applies them (on JAX in each: there Keras
+    has no such place).
     """
 
     _hora_at: Any = ()  # the variables of the gradients that are being applied
@@ -88,7 +94,8 @@ class _Three(Distributed):
 
 
 class _Two(Distributed):
-    """Keras 2: reduces where gradients of several replicas become one, which is before clipping, and before overflows are looked for.
+    """Keras 2: reduces where gradients of several replicas become one, which is before clipping, and before overflows
+    are looked for.
 
     The first name is that of optimizers since 2.11, the other that of the older ones, `keras.optimizers.legacy`.
     """
@@ -106,21 +113,25 @@ class _Two(Distributed):
 
 
 def DistributedOptimizer(
-    optimizer: Any, op: Op | str = Op.AVERAGE, *, group: Group | None = None, compression: Any = None, sparse_as_dense: bool = False,
+    optimizer: Any, op: Op | str = Op.AVERAGE, *, group: Group | None = None, compression: Any = None,
+    sparse_as_dense: bool = False,
     prescale: float = 1.0, postscale: float = 1.0, scale_local: bool = True, named: bool = False,
 ) -> Any:  # fmt: skip
     """`optimizer` with its gradients averaged over all ranks, in one call a step.
 
-    With `gradient_accumulation_steps` that is one step of the optimizer, not each pass. Variables given to `register_local_var` keep
-    each rank's own gradients, divided by the number of ranks so that they weigh as much as the others' (not with `scale_local=False`).
+    With `gradient_accumulation_steps` that is one step of the optimizer, not each pass. Variables given to
+    `register_local_var` keep each rank's own gradients, divided by the number of ranks so that they weigh as much as
+    the others' (not with `scale_local=False`).
 
-    The result has the wrapped one's class name, module and configuration: a saved model loads where hora is not. What it has
-    learned so far (a resumed optimizer's variables) is copied; in Keras 2 the two share it. `compression` is None, "fp16" or "bf16".
+    The result has the wrapped one's class name, module and configuration: a saved model loads where hora is not. What
+    it has learned so far (a resumed optimizer's variables) is copied; in Keras 2 the two share it. Attributes that the
+    configuration lacks are copied too. `compression` is None, "fp16" or "bf16".
 
     >>> model.compile(hora.keras.DistributedOptimizer(keras.optimizers.Adam(1e-3)), loss="mse")
     """
     call = {
-        "op": op, "group": group, "prescale": prescale, "postscale": postscale, "compression": compression, "sparse_as_dense": sparse_as_dense,
+        "op": op, "group": group, "prescale": prescale, "postscale": postscale, "compression": compression,
+        "sparse_as_dense": sparse_as_dense,
         "named": named,
     }  # fmt: skip
     found = which.family(optimizer)
@@ -130,21 +141,31 @@ def DistributedOptimizer(
         )
     if isinstance(which.inner(optimizer), Distributed) or isinstance(optimizer, Distributed):
         raise ArgumentError("DistributedOptimizer: this optimizer is one already")
+    call["compression"] = _backend.compressed(compression, _backend.backend_of(which.two(optimizer)))
     if which.two(optimizer):
+        _compiled.mind(found, _is_ours)
         return _of_two(optimizer, call, scale_local)
     scaled = getattr(found.optimizers, "LossScaleOptimizer", None)
     if scaled is not None:
         _agree_on_overflows(scaled)
     if scaled is not None and found.config.dtype_policy().name == "mixed_float16" and not isinstance(optimizer, scaled):
-        # compile() would put it around ours: each rank would look for overflows in its own gradients, and ranks would part.
+        # compile() would put it around ours: each rank would look for overflows in its own gradients, and ranks would
+        # part.
         optimizer = scaled(optimizer)
-    made = _mixed(_Three, type(optimizer)).from_config(optimizer.get_config())
+    made = again(_mixed(_Three, type(optimizer)), optimizer)
     _settings(made, call, scale_local)
+    if _backend.backend_of(False) == "tensorflow":
+        _compiled.mind(found, _is_ours)
     if optimizer.built:
         made.build(optimizer._trainable_variables)
         for new, old in zip(made.variables, optimizer.variables, strict=True):
             new.assign(old)
+        carry(optimizer, made)  # what the class makes in build() goes before what it has become since
     return made
+
+
+def _is_ours(optimizer: Any) -> bool:
+    return isinstance(optimizer, Distributed)
 
 
 def _agree_on_overflows(scaled: Any) -> None:
@@ -178,20 +199,23 @@ def _settings(made: Any, call: dict[str, Any], scale_local: bool) -> None:
 
 
 def _of_two(optimizer: Any, call: dict[str, Any], scale_local: bool) -> Any:
-    """Of an optimizer of Keras 2. One that scales the loss asks the one inside it for the average, and looks for overflows in that."""
+    """Of an optimizer of Keras 2. One that scales the loss asks the one inside it for the average, and looks for
+    overflows in that."""
     inside = which.inner(optimizer)
     cls = _mixed(_Two, type(inside))
     if which.built(inside):  # it keeps no list of what it was built for: the new one goes on with the same variables
         made = copy.copy(inside)
         object.__setattr__(made, "__class__", cls)
     else:
-        made = cls.from_config(inside.get_config())
+        made = again(cls, inside)
     _settings(made, call, scale_local)
     if inside is optimizer:
         return made
     object.__setattr__(made, "_is_wrapped_by_loss_scale_optimizer", False)
     config = optimizer.get_config() | {"inner_optimizer": made}
-    around = type(optimizer)(**{k: config[k] for k in ("inner_optimizer", "dynamic", "initial_scale", "dynamic_growth_steps")})
+    around = type(optimizer)(
+        **{k: config[k] for k in ("inner_optimizer", "dynamic", "initial_scale", "dynamic_growth_steps")}
+    )
     object.__setattr__(around, "register_local_var", made.register_local_var)
     return around
 
@@ -203,6 +227,10 @@ def load_model(filepath: Any, custom_objects: dict[str, Any] | None = None, **op
     """
     model = which.keras.models.load_model(filepath, custom_objects=custom_objects)
     optimizer = getattr(model, "optimizer", None)
-    if optimizer is not None and not isinstance(which.inner(optimizer), Distributed) and not isinstance(optimizer, Distributed):
+    if (
+        optimizer is not None
+        and not isinstance(which.inner(optimizer), Distributed)
+        and not isinstance(optimizer, Distributed)
+    ):
         model.optimizer = DistributedOptimizer(optimizer, **options)
     return model

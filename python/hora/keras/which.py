@@ -1,7 +1,7 @@
 """Which Keras this process trains with, and what Keras 2 and Keras 3 call differently.
 
-`import keras` says, but where TF_USE_LEGACY_KERAS=1 has made tf.keras Keras 2: then it is the package tf_keras, as for TensorFlow.
-Optimizers are known by where they come from, so that one of the other Keras is served too.
+`import keras` says, but where TF_USE_LEGACY_KERAS=1 has made tf.keras Keras 2: then it is the package tf_keras, as for
+TensorFlow. Optimizers are known by where they come from, so that one of the other Keras is served too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,20 @@ import numpy
 from .._framework import need
 from ..errors import VersionError
 
-__all__ = ["LEGACY", "array", "build", "built", "family", "inner", "keras", "made", "policy", "two", "variables", "velocities"]
+__all__ = [
+    "LEGACY",
+    "array",
+    "build",
+    "built",
+    "family",
+    "inner",
+    "keras",
+    "made",
+    "policy",
+    "two",
+    "variables",
+    "velocities",
+]
 
 OLDEST = (2, 11)  # the first whose optimizers have the place where gradients of several replicas become one
 

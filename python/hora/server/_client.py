@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Union
 
+from .. import _report
 from ._http import Http, Unreachable
 from ._snapshot import Snapshot
 from ._source import source
@@ -23,14 +24,16 @@ from ._where import find
 PATIENCE = 60.0  # how long a follower waits for a server that has gone away
 BEAT = 45.0  # a silent stream says every 15 s that it lives
 ASKED = 10_000  # contents that one call asks for: no server of any release refuses so many for their size
+REPORTED = 10_000  # points that one call takes
+_NONE = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}  # what JSON has no number for
 Content = Union[str, "os.PathLike[str]", bytes, IO[bytes]]
 
 
 class Client:
     """One server of jobs, `hora up`'s for example.
 
-    Without arguments it is the one that HORA_SERVER and HORA_TOKEN name, else the one that `hora up` or `hora login` was called
-    for last. Jobs are named by their number. What the server refuses is a ServerError with its sentence.
+    Without arguments it is the one that HORA_SERVER and HORA_TOKEN name, else the one that `hora up` or `hora login`
+    was called for last. Jobs are named by their number. What the server refuses is a ServerError with its sentence.
     """
 
     def __init__(self, url: str | None = None, token: str | None = None, *, timeout: float = 30.0) -> None:
@@ -57,9 +60,10 @@ class Client:
     ) -> Job:
         """Hands a job to the server.
 
-        The folder goes along (None: nothing does). `spec` takes the fields of a job file, and further arguments are those of
-        the queue: nodes, per_node, pool, node, fresh, memory (bytes), priority, preemptible, time_limit (seconds), retries, project,
-        held, whole, secrets (names), credentials (keys to storage, by the names of their variables).
+        The folder goes along (None: nothing does). `spec` takes the fields of a job file, and further arguments are
+        those of the queue: nodes, per_node, pool, node, fresh, memory (bytes), priority, preemptible, time_limit
+        (seconds), retries, project, held, whole, secrets (names), credentials (keys to storage, by the names of their
+        variables).
         """
         full = dict(spec or {}, command=[str(c) for c in command])
         if np is not None:
@@ -99,12 +103,16 @@ class Client:
 
     def _put(self, digest: str, content: Path | bytes) -> None:
         headers = {"Content-Type": "application/octet-stream"}
-        if isinstance(content, bytes):
-            self._http.open("PUT", f"/blobs/{digest}", body=content, headers=headers).close()
-            return
-        with content.open("rb") as f:  # not read into memory: urllib sends it as it is
-            headers["Content-Length"] = str(os.fstat(f.fileno()).st_size)
-            self._http.open("PUT", f"/blobs/{digest}", body=f, headers=headers).close()
+
+        def once() -> None:
+            if isinstance(content, bytes):
+                self._http.open("PUT", f"/blobs/{digest}", body=content, headers=headers).close()
+                return
+            with content.open("rb") as f:  # not read into memory: urllib sends it as it is
+                headers["Content-Length"] = str(os.fstat(f.fileno()).st_size)
+                self._http.open("PUT", f"/blobs/{digest}", body=f, headers=headers).close()
+
+        self._http.again(once)
 
     def jobs(self, states: Iterable[str] = (), project: str | None = None, limit: int | None = None) -> Iterator[Job]:
         """Jobs, the newest first: of these states and this project where they are given."""
@@ -159,7 +167,8 @@ class Client:
         return job(self._http.call("PATCH", f"/jobs/{int(id)}/tags", body={"set": set_, "remove": list(remove)}))
 
     def logs(self, id: int, follow: bool = False, rank: int | None = None) -> Iterator[Line]:
-        """What a job has written, with `follow` until it has ended; of one rank where it is given, -1 for hora itself."""
+        """What a job has written, with `follow` until it has ended; of one rank where it is given, -1 for hora
+        itself."""
         query: dict[str, Any] = {} if rank is None else {"rank": rank}
         if follow:
             for kind, raw in self._follow(id, query):
@@ -187,7 +196,8 @@ class Client:
         return last
 
     def _follow(self, id: int, query: dict[str, Any], timeout: float | None = None) -> Iterator[tuple[str, Any]]:
-        """Events of a job until it has ended: a server that is started anew is followed further, from where the last one was."""
+        """Events of a job until it has ended: a server that is started anew is followed further, from where the last
+        one was."""
         query = dict(query)
         end = None if timeout is None else time.monotonic() + timeout
         away: float | None = None
@@ -214,7 +224,11 @@ class Client:
                 raise TimeoutError(f"job {id} has not ended after {timeout:g} s")
             away = away or now
             if now - away > PATIENCE:
-                raise problem if isinstance(problem, ServerError) else Unreachable(f"follow job {id} at {self.url}: {problem}")
+                raise (
+                    problem
+                    if isinstance(problem, ServerError)
+                    else Unreachable(f"follow job {id} at {self.url}: {problem}")
+                )
             time.sleep(0.2)
 
     def metrics(self, id: int, name: str | None = None, points: int = 100000) -> list[Metric]:
@@ -224,12 +238,28 @@ class Client:
             query["name"] = name
         return [metric(m) for m in self._http.call("GET", f"/jobs/{int(id)}/metrics", query)]
 
+    def report(self, id: int, metrics: Mapping[str, Any], step: int | None = None) -> None:
+        """Adds numbers to what a job has reported, from outside of it: while it waits, runs, or is over.
+
+        Without a step each comes after its metric's last. What a job's own processes have to say goes by hora.report.
+        """
+        points: list[dict[str, Any]] = []
+        for name, one in metrics.items():
+            number = _report.value(str(name), one)
+            point = {"name": str(name), "value": 0.0 if isinstance(number, str) else number}
+            if isinstance(number, str):
+                point["value_is"] = _NONE[number]
+            points.append(point if step is None else {**point, "step": int(step)})
+        for i in range(0, len(points), REPORTED):
+            self._http.call("POST", f"/jobs/{int(id)}/metrics", body={"points": points[i : i + REPORTED]})
+
     def artifacts(self, id: int) -> list[Artifact]:
         """What came back of outputs/."""
         return [artifact(a) for a in self._http.call("GET", f"/jobs/{int(id)}/artifacts")]
 
     def upload(self, id: int, path: str, content: Content) -> Artifact:
-        """Adds a file to what came back of a job, under a path below outputs/: a file's name, its content, or an open one."""
+        """Adds a file to what came back of a job, under a path below outputs/: a file's name, its content, or an open
+        one."""
         if isinstance(content, (str, os.PathLike)):
             data = Path(content).read_bytes()
         else:
@@ -284,7 +314,8 @@ class Client:
         return list(self._http.call("GET", "/pools"))
 
     def add_pool(self, name: str, provider: str = "static", **more: Any) -> dict[str, Any]:
-        """Adds a pool or changes one: min, max, idle (seconds), node (cores, memory in bytes, gpus), create, delete, list."""
+        """Adds a pool or changes one: min, max, idle (seconds), node (cores, memory in bytes, gpus), projects, create,
+        delete, list."""
         pool = {"name": name, "provider": provider, **{k: v for k, v in more.items() if v is not None}}
         return dict(self._http.call("PUT", f"/pools/{name}", body=pool))
 
@@ -331,7 +362,11 @@ def _with_included(path: Path, depth: int = 0) -> str:
         return text
     out = []
     for row in text.split("\n"):
-        word, _, rest = row.strip().replace("=", " ", 1).partition(" ") if row.strip().startswith("--req") else row.strip().partition(" ")
+        word, _, rest = (
+            row.strip().replace("=", " ", 1).partition(" ")
+            if row.strip().startswith("--req")
+            else row.strip().partition(" ")
+        )
         if word in ("-r", "--requirement") and rest.strip():
             row = _with_included(path.parent / rest.strip(), depth + 1)
         out.append(row)

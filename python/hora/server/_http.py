@@ -10,17 +10,20 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from typing import IO, Any
+from collections.abc import Callable
+from typing import IO, Any, TypeVar
 from urllib.parse import urlencode, urlsplit
 
 from ._types import ServerError
 
 KEY = "Idempotency-Key"  # of a call that is made once, however often it is sent
+T = TypeVar("T")
 AGAIN = 15.0  # seconds in which a call whose answer was lost is sent again
 
 
 class Unreachable(ServerError):
-    """The server does not answer. `sent` says that it may have got what was asked: its connection broke before the answer was whole."""
+    """The server does not answer. `sent` says that it may have got what was asked: its connection broke before the
+    answer was whole."""
 
     def __init__(self, text: str, sent: bool = False) -> None:
         super().__init__(text)
@@ -33,8 +36,8 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 class Http:
-    """Calls of one server. Its address may end in # and the fingerprint of the server's own authority, which is then the only
-    one that is trusted."""
+    """Calls of one server. Its address may end in # and the fingerprint of the server's own authority, which is then
+    the only one that is trusted."""
 
     def __init__(self, url: str, token: str, timeout: float) -> None:
         self.url, _, pin = url.partition("#")
@@ -51,7 +54,8 @@ class Http:
         return urllib.request.build_opener(*handlers)
 
     def _trusting(self) -> urllib.request.OpenerDirector:
-        """Asks for the authority's certificate, without a token and trusting nobody, and trusts it where it is the pinned one."""
+        """Asks for the authority's certificate, without a token and trusting nobody, and trusts it where it is the
+        pinned one."""
         if self._opener is not None:
             return self._opener
         anybody = ssl.create_default_context()
@@ -106,18 +110,27 @@ class Http:
         return ServerError(detail or f"{self.url} answers {e.code}: see whether that is a server of hora", e.code)
 
     def call(
-        self, method: str, path: str, query: dict[str, Any] | None = None, body: Any = None, headers: dict[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        query: dict[str, Any] | None = None,
+        body: Any = None,
+        headers: dict[str, str] | None = None,
     ) -> Any:
-        """Sends JSON and reads JSON. What changes something has a key, and is sent again where its answer was lost: with the
-        key it is the same call however often it arrives."""
+        """Sends JSON and reads JSON. What changes something has a key, and is sent again where its answer was lost:
+        with the key it is the same call however often it arrives."""
         headers = dict(headers or {})
         if method == "GET":
             return self._once(method, path, query, body, headers)
         headers.setdefault(KEY, secrets.token_hex(16))
+        return self.again(lambda: self._once(method, path, query, body, headers))
+
+    def again(self, once: Callable[[], T]) -> T:
+        """Makes a call that is the same however often it arrives, and makes it again where its answer was lost."""
         begin, sent = time.monotonic(), False
         while True:
             try:
-                return self._once(method, path, query, body, headers)
+                return once()
             except ServerError as e:
                 sent = sent or e.status == 503 or isinstance(e, Unreachable) and e.sent
                 if not sent or e.status not in (0, 503) or time.monotonic() - begin > AGAIN:

@@ -1,4 +1,5 @@
-"""The folder that goes along with a job, as the program `hora` takes it: files by hash, without what ignore files name."""
+"""The folder that goes along with a job, as the program `hora` takes it: files by hash, without what ignore files
+name."""
 
 from __future__ import annotations
 
@@ -96,7 +97,9 @@ class Snapshot:
             self.files[name] = {"path": name, "mode": 0o644, "size": file.stat().st_size, "hash": digest}
             self.content[digest] = file
         if sum(f["size"] for f in self.files.values()) > LIMIT:
-            raise ServerError(f"take {at} along: with it the folder has more than {LIMIT >> 20} MB: read it where it is")
+            raise ServerError(
+                f"take {at} along: with it the folder has more than {LIMIT >> 20} MB: read it where it is"
+            )
 
     def link(self, path: str, to: str) -> None:
         """Adds a symbolic link within the folder."""

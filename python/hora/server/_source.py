@@ -13,14 +13,19 @@ MOST_CHANGED = 20  # how many changed files are named
 
 
 def source(folder: str, files: Collection[str]) -> tuple[dict[str, str], bytes]:
-    """The folder, its commit, the files that changed since and the hash of their diff; and that diff, of the files that go along."""
+    """The folder, its commit, the files that changed since and the hash of their diff; and that diff, of the files that
+    go along."""
     noted = {"folder": folder}
     commit, _, below = _git(folder, "rev-parse", "HEAD", "--show-prefix").partition(b"\n")
     if not commit:
         return noted, b""
     noted["commit"] = commit.decode()
     status = _git(folder, "status", "--porcelain", "-z", "--no-renames", ".")
-    changed = [row[len(b"XY ") :].removeprefix(below.removesuffix(b"\n")).decode(errors="replace") for row in status.split(b"\0") if row]
+    changed = [
+        row[len(b"XY ") :].removeprefix(below.removesuffix(b"\n")).decode(errors="replace")
+        for row in status.split(b"\0")
+        if row
+    ]
     if len(changed) > MOST_CHANGED:
         changed[MOST_CHANGED:] = [f"{len(changed) - MOST_CHANGED} more"]
     if changed:
@@ -45,7 +50,9 @@ def _uncommitted(folder: str, files: Collection[str]) -> bytes:
 def _git(folder: str, *arguments: str) -> bytes:
     """What git answers; nothing where it does not know the folder, or is not there."""
     try:
-        done = subprocess.run(["git", "-C", folder, *arguments], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        done = subprocess.run(
+            ["git", "-C", folder, *arguments], stdin=subprocess.DEVNULL, capture_output=True, check=False
+        )
     except OSError:
         return b""
     return done.stdout if done.returncode == 0 else b""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 
 class ServerError(RuntimeError):
-    """The server refuses something, or is not there: one sentence that says what to do next. `status` is HTTP's, 0 without an answer."""
+    """The server refuses something, or is not there: one sentence that says what to do next. `status` is HTTP's, 0
+    without an answer."""
 
     def __init__(self, text: str, status: int = 0) -> None:
         super().__init__(text)
@@ -51,7 +53,7 @@ def job(raw: Mapping[str, Any]) -> Job:
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a job's output; rank -1 is hora itself."""
+    """One line of a job's output; rank -1 is hora itself. data has its bytes, which may be no UTF-8."""
 
     rank: int
     text: str
@@ -59,10 +61,13 @@ class Line:
     at: str
     attempt: int
     number: int
+    data: bytes = b""
 
 
 def line(raw: Mapping[str, Any]) -> Line:
-    return Line(raw["rank"], raw["text"], raw.get("err", False), raw["at"], raw["attempt"], raw["number"])
+    text = raw["text"]
+    data = b64decode(raw["bytes"]) if "bytes" in raw else text.encode()
+    return Line(raw["rank"], text, raw.get("err", False), raw["at"], raw["attempt"], raw["number"], data)
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,9 @@ def _check(url: str) -> None:
     """Refuses what would send a token where anybody can read it."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ServerError(f"{url!r} is no address of a server: write it as https://HOST:PORT#FINGERPRINT, as hora up prints it")
+        raise ServerError(
+            f"{url!r} is no address of a server: write it as https://HOST:PORT#FINGERPRINT, as hora up prints it"
+        )
     loopback = parts.hostname in ("localhost", "::1") or parts.hostname.startswith("127.")
     if parts.scheme == "http" and not loopback:
         raise ServerError(
@@ -40,8 +42,8 @@ def _check(url: str) -> None:
 
 
 def find(url: str | None, token: str | None) -> tuple[str, str]:
-    """The address and the token of a server: what is given, else HORA_SERVER and HORA_TOKEN[_FILE], else what `hora up` and
-    `hora login` keep."""
+    """The address and the token of a server: what is given, else HORA_SERVER and HORA_TOKEN[_FILE], else what `hora up`
+    and `hora login` keep."""
     url = url or os.environ.get("HORA_SERVER")
     token = token or os.environ.get("HORA_TOKEN")
     if not token and os.environ.get("HORA_TOKEN_FILE"):
@@ -56,7 +58,9 @@ def find(url: str | None, token: str | None) -> tuple[str, str]:
         url = kept[0].strip()  # with the authority that hora login was told of
     if not url:
         if not kept or not kept[0].strip():
-            raise ServerError("there is no server: start one with hora up, or name one with HORA_SERVER or hora login URL")
+            raise ServerError(
+                "there is no server: start one with hora up, or name one with HORA_SERVER or hora login URL"
+            )
         url = kept[0].strip()
     if not token:
         token = kept[1].strip() if len(kept) > 1 else ""

@@ -1,4 +1,5 @@
-"""hora on a Spark cluster. Names are looked up when they are first used: an executor imports only what its task needs."""
+"""hora on a Spark cluster. Names are looked up when they are first used: an executor imports only what its task
+needs. `hora.spark.frontend` has what packages use that put another interface before it."""
 
 from __future__ import annotations
 
@@ -18,18 +19,11 @@ _HOMES: dict[str, str] = {
     "run": "_run",
 }
 
-# What the front ends of hora-compat use.
-_INNER = {
-    "Words": "_refusals", "active": "_cluster", "dumps": "_travel", "keep_spark_out": "_refusals", "launch": "_run", "outputs": "_fit", "pack": "_run",
-    "read": "_stages", "save": "_stages",
-    "setting": "_cluster", "shaped": "_net", "summary": "_settled", "wrap": "_made",
-}  # fmt: skip
-
 __all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name) or _INNER.get(name)
+    home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'hora.spark' has no attribute {name!r}")
     value = getattr(importlib.import_module(f".{home}", __name__), name)

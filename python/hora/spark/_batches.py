@@ -1,4 +1,5 @@
-"""The functions that Spark calls with the features of a batch of rows: they alone go to Python, and predictions alone come back."""
+"""The functions that Spark calls with the features of a batch of rows: they alone go to Python, and predictions alone
+come back."""
 
 from __future__ import annotations
 
@@ -9,11 +10,14 @@ from typing import Any
 from . import _frames
 
 
-def asked(df: Any, packed: bytes, features: Sequence[str], added: Sequence[tuple[str, str]], count: Any, who: str) -> Any:
-    """A column of what scoring adds to a row: the value alone, or c0, c1 and so on of a struct where it is more than one.
+def asked(
+    df: Any, packed: bytes, features: Sequence[str], added: Sequence[tuple[str, str]], count: Any, who: str
+) -> Any:
+    """A column of what scoring adds to a row: the value alone, or c0, c1 and so on of a struct where it is more than
+    one.
 
-    Spark is told that two calls may differ. They do not, but else it asks the model once for a filter by the prediction and once
-    more for the prediction.
+    Spark is told that two calls may differ. They do not, but else it asks the model once for a filter by the prediction
+    and once more for the prediction.
     """
     from pyspark.sql import functions as F
 
@@ -45,7 +49,11 @@ def _arrays(packed: bytes, count: Any) -> Any:
         for columns in batches:
             arrays = list(columns) if isinstance(columns, tuple) else [columns]
             more = _scorer.outputs(pa.Table.from_arrays(arrays, names=given.features), given, count)
-            yield more[0] if len(more) == 1 else pa.StructArray.from_arrays(more, names=[f"c{i}" for i in range(len(more))])
+            yield (
+                more[0]
+                if len(more) == 1
+                else pa.StructArray.from_arrays(more, names=[f"c{i}" for i in range(len(more))])
+            )
 
     # A signature with the types themselves: texts would be looked up where this function travels to.
     work.__annotations__ = {"batches": Iterator[tuple[pa.Array, ...]], "return": Iterator[pa.Array]}

@@ -1,10 +1,12 @@
-"""A function in the Spark task's own Python worker, and the agent beside it, which guards that worker instead of one of its own.
+"""A function in the Spark task's own Python worker, and the agent beside it, which guards that worker instead of one of
+its own.
 
     python -m hora.spark._beside
 
-The agent starts this companion where it would start a worker. It tells the task what the hub has brought and where the outcome
-goes, and then one of them ends with the other: when the job is stopped or its hub is lost, the companion ends the Python worker,
-whatever that is doing, with all that it has started; when the worker dies, what it had started is ended, and the hub hears of it.
+The agent starts this companion where it would start a worker. It tells the task what the hub has brought and where the
+outcome goes, and then one of them ends with the other: when the job is stopped or its hub is lost, the companion ends
+the Python worker, whatever that is doing, with all that it has started; when the worker dies, what it had started is
+ended, and the hub hears of it.
 """
 
 from __future__ import annotations
@@ -104,7 +106,10 @@ class Seat:
             end_all(os.getpid(), set())
 
     def _call(self, told: dict[str, Any], place: int, around: Callable[[Callable[[], Any]], Any]) -> dict[str, Any]:
-        mine = {"HORA_SECRET_FILE": told["mark"], "HORA_HOST": told["host"]}  # by the former what it starts is known to be ours
+        mine = {
+            "HORA_SECRET_FILE": told["mark"],
+            "HORA_HOST": told["host"],
+        }  # by the former what it starts is known to be ours
         before = {n: os.environ.get(n) for n in mine}
         os.environ.update(mine)
         try:
@@ -195,7 +200,9 @@ class _Companion:
         else:
             for process in started(self._worker, self._ours) - self._first:
                 _kill(process)
-        for process in bearing(self._mark, self._held) - self._ours:  # what has lost those between itself and the worker
+        for process in (
+            bearing(self._mark, self._held) - self._ours
+        ):  # what has lost those between itself and the worker
             if process[0] != self._worker:
                 _kill(process)
 
@@ -209,7 +216,8 @@ class _Companion:
             "and whether the machine ran out of memory"
         )
         outcome = {
-            "ok": False, "rank": self._rank, "host": self._host, "error": HoraError(text), "traceback": text + "\n", "time": time.time(),
+            "ok": False, "rank": self._rank, "host": self._host, "error": HoraError(text), "traceback": text + "\n",
+            "time": time.time(),
             "gone": True,
         }  # fmt: skip
         with open(self._result + "~", "wb") as f:
@@ -222,7 +230,8 @@ Process = tuple[int, int]  # its number, and when it began, which tells it from 
 
 
 def end_all(worker: int, ours: set[Process]) -> None:
-    """End all that a process has started, but what is ours, and then itself; it is halted first, so that it starts nothing more."""
+    """End all that a process has started, but what is ours, and then itself; it is halted first, so that it starts
+    nothing more."""
     if worker != os.getpid():
         _signal(worker, signal.SIGSTOP)
     for _ in range(50):  # they may start some too
@@ -258,7 +267,9 @@ def bearing(mark: str, held: str) -> set[Process]:
         try:
             with open(f"/proc/{pid}/environ", "rb") as f:
                 text = f.read()
-            if (mark and (text.startswith(wanted) or b"\0" + wanted in text)) or (held and _holds(pid, f"socket:[{held}]")):
+            if (mark and (text.startswith(wanted) or b"\0" + wanted in text)) or (
+                held and _holds(pid, f"socket:[{held}]")
+            ):
                 found.add((pid, began))
         except OSError:  # another user's, or it has ended
             continue

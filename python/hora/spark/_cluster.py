@@ -1,11 +1,12 @@
-"""What is asked of Spark: the session, its free slots, a tagged job, a file for the executors. Classic and Connect alike."""
+"""What is asked of Spark: the session, its free slots, a tagged job, a file for the executors. Classic and Connect
+alike."""
 
 from __future__ import annotations
 
 import atexit
 import hashlib
 import os
-import re
+import secrets
 import shutil
 import sys
 import threading
@@ -20,18 +21,18 @@ from . import _folders, _refusals
 __all__ = [
     "Job",
     "Teller",
-    "active",
+    "active_session",
     "connected",
+    "default_tasks",
     "dynamic",
     "host",
+    "interpreter",
     "key",
-    "lost",
     "session",
-    "setting",
     "settle",
     "ship",
     "slots",
-    "spoken",
+    "spark_setting",
     "start_limit",
     "taken",
     "wait_for_slots",
@@ -40,11 +41,13 @@ __all__ = [
 _START = 600.0  # seconds until all tasks have started, as Horovod's start_timeout
 _UNITS = {"": 1, "ms": 0.001, "s": 1, "m": 60, "h": 3600}
 _QUIET = 15.0  # seconds without a new executor after which no further one is waited for
-_BACK = 120.0  # the same where the cluster has had as many: a lost executor's replacement is a new JVM, perhaps on a new machine
+# The same where the cluster has had as many: a lost executor's replacement is a new JVM, perhaps on a new machine.
+_BACK = 120.0
 _had: dict[str, int] = {}  # the most slots that an application has had
 _SETTLE = 1.5  # seconds after a gang that failed in which Spark may yet end an executor of it
 _shipped: set[tuple[str, str]] = set()
 _shipping = threading.Lock()
+_TELLS = 30.0  # seconds in which an executor tells which Python it has
 _failed: dict[str, float] = {}  # when an application's last gang failed
 
 
@@ -52,17 +55,23 @@ def session(spark: Any = None) -> Any:
     """The session given, or the active one."""
     if spark is not None:
         if not hasattr(spark, "range") or not hasattr(spark, "conf"):
-            raise ArgumentError(f"spark.run: spark={spark!r} is no SparkSession; give the session, or leave it away for the active one")
+            raise ArgumentError(
+                f"spark.run: spark={spark!r} is no SparkSession; give the session, or leave it away for the active one"
+            )
         if not connected(spark) and getattr(spark.sparkContext, "_jsc", None) is None:
-            raise HoraError("spark.run: the session given by spark= has been stopped; make one with SparkSession.builder.getOrCreate()")
+            raise HoraError(
+                "spark.run: the session given by spark= has been stopped; make one with SparkSession.builder.getOrCreate()"
+            )
         return spark
-    found = active()
+    found = active_session()
     if found is None:
-        raise HoraError("spark.run: there is no active SparkSession; make one with SparkSession.builder.getOrCreate(), or use hora.run")
+        raise HoraError(
+            "spark.run: there is no active SparkSession; make one with SparkSession.builder.getOrCreate(), or use hora.run"
+        )
     return found
 
 
-def active() -> Any:
+def active_session() -> Any:
     """The active session of this process, if pyspark is there and has one."""
     if "pyspark" not in sys.modules:
         return None
@@ -92,7 +101,8 @@ def connected(spark: Any) -> bool:
     return ".connect." in type(spark).__module__
 
 
-def setting(spark: Any, name: str, default: str = "") -> str:
+def spark_setting(spark: Any, name: str, default: str = "") -> str:
+    """One of the session's settings; the default where it is not set, or Spark does not tell it."""
     try:
         found = spark.conf.get(name, None)  # a text would have to be a value of that setting
     except Exception:  # Connect refuses to tell some
@@ -107,14 +117,14 @@ def key(spark: Any) -> str:
 
 def dynamic(spark: Any) -> bool:
     """Whether executors come when tasks wait, and not before; never with a local master, whatever the setting."""
-    if setting(spark, "spark.master").partition("[")[0] == "local":
+    if spark_setting(spark, "spark.master").partition("[")[0] == "local":
         return False
-    return setting(spark, "spark.dynamicAllocation.enabled") == "true"
+    return spark_setting(spark, "spark.dynamicAllocation.enabled") == "true"
 
 
 def gpu_note(spark: Any) -> str:
     """What ranks should know of GPUs where a task has not just one."""
-    amount = setting(spark, "spark.task.resource.gpu.amount")
+    amount = spark_setting(spark, "spark.task.resource.gpu.amount")
     try:
         each = float(amount)
     except ValueError:
@@ -134,7 +144,7 @@ def gpu_note(spark: Any) -> str:
 
 def host(spark: Any) -> str:
     """Where executors reach the driver, as Spark has it; under Connect that is the server."""
-    return "" if connected(spark) else setting(spark, "spark.driver.host")
+    return "" if connected(spark) else spark_setting(spark, "spark.driver.host")
 
 
 def slots(spark: Any) -> int | None:
@@ -148,9 +158,11 @@ def slots(spark: Any) -> int | None:
         return None
 
 
-def wait_for_slots(spark: Any, wanted: int | None, limit: float, tell: Callable[[str], None], word: str = "np") -> int | None:
+def wait_for_slots(
+    spark: Any, wanted: int | None, limit: float, tell: Callable[[str], None], word: str = "np"
+) -> int | None:
     """Wait while executors register; how many slots there are, at least those that are wanted, or an error."""
-    fixed = setting(spark, "spark.master").startswith("local[") or setting(spark, "spark.master") == "local"
+    fixed = spark_setting(spark, "spark.master").startswith("local[") or spark_setting(spark, "spark.master") == "local"
     began = grown = time.monotonic()
     most = -1
     while True:
@@ -196,45 +208,45 @@ def taken(spark: Any) -> int:
 
 
 def _shares(spark: Any) -> int | None:
-    """How many tasks Spark itself would make of work that says nothing of that: one a core of the executors that are there.
+    """How many tasks Spark itself would make of work that says nothing of that: one a core of the executors that are
+    there.
 
     None where somebody has set that number, or where tasks take more than a core.
     """
-    from pyspark.sql import functions as F
-
-    set_by_hand = any(setting(spark, f"spark.{name}") for name in ("default.parallelism", "sql.leafNodeDefaultParallelism"))
-    if set_by_hand or setting(spark, "spark.task.cpus", "1") != "1":
+    set_by_hand = any(
+        spark_setting(spark, f"spark.{name}") for name in ("default.parallelism", "sql.leafNodeDefaultParallelism")
+    )
+    if set_by_hand or spark_setting(spark, "spark.task.cpus", "1") != "1":
         return None
     try:
-        return int(spark.range(1 << 16).select(F.spark_partition_id().alias("p")).distinct().count())
+        return default_tasks(spark)
     except Exception:  # the job that follows says it better
         return None
+
+
+def default_tasks(spark: Any) -> int:
+    """Of how many tasks Spark makes work that says nothing of that."""
+    from pyspark.sql import functions as F
+
+    said = spark_setting(spark, "spark.default.parallelism")
+    if said:
+        return int(said)
+    if not connected(spark):
+        return int(spark.sparkContext.defaultParallelism)
+    return int(spark.range(1 << 16).select(F.spark_partition_id().alias("p")).distinct().count())
 
 
 def settle(spark: Any) -> None:
     """Wait until Spark is through with a gang that failed a moment ago.
 
-    The executor's thread that takes its Python workers' connections is killed with their tasks, and now and then nobody catches
-    that: the whole executor ends (exit code 50), a moment after the job, and takes along the gang that has come there meanwhile.
+    The executor's thread that takes its Python workers' connections is killed with their tasks, and now and then nobody
+    catches
+    that: the whole executor ends (exit code 50), a moment after the job, and takes along the gang that has come there
+        meanwhile.
     """
     left = _failed.get(key(spark), -_SETTLE) + _SETTLE - time.monotonic()
     if left > 0:
         time.sleep(left)
-
-
-def lost(error: BaseException) -> bool:
-    """Whether Spark ended the job since an executor was lost."""
-    return re.search(r"ExecutorLostFailure|[Ll]ost executor|[Ee]xecutor \S+ (is )?(lost|exited)", _told(error)) is not None
-
-
-def cancelled(error: BaseException) -> bool:
-    """Whether somebody has cancelled the job."""
-    return re.search(r"[Cc]ancell?ed|CANCELL?ED|[Ii]nterrupted", _told(error)) is not None
-
-
-def _told(error: BaseException) -> str:
-    """What an exception of the JVM says, without the methods that it came through: some of Spark's are called cancel…"""
-    return re.sub(r"^[ \t]+at [^\n]*\n?", "", str(error), flags=re.MULTILINE)
 
 
 def ship(spark: Any, program: str) -> tuple[str, str]:
@@ -243,7 +255,7 @@ def ship(spark: Any, program: str) -> tuple[str, str]:
         digest = hashlib.sha256(f.read()).hexdigest()
     name = f"hora-{digest[:16]}"
     with _shipping:  # of two jobs that begin at once one sends it: a name stands for one path
-        if not setting(spark, "spark.master").startswith("local[") and (key(spark), digest) not in _shipped:
+        if not spark_setting(spark, "spark.master").startswith("local[") and (key(spark), digest) not in _shipped:
             _send(spark, program, name)
             _shipped.add((key(spark), digest))
     return name, digest
@@ -268,7 +280,9 @@ def _send(spark: Any, program: str, name: str) -> None:
 class Job:
     """A Spark job in a thread of its own, known by a tag. `report` is called with its rows' number or its exception."""
 
-    def __init__(self, spark: Any, frame: Callable[[], Any], tag: str, report: Callable[[BaseException | None], None]) -> None:
+    def __init__(
+        self, spark: Any, frame: Callable[[], Any], tag: str, report: Callable[[BaseException | None], None]
+    ) -> None:
         self.spark, self.tag = spark, tag
         self._frame, self._report = frame, report
         self.rows: list[Any] = []
@@ -313,7 +327,29 @@ class Job:
         return not self.thread.is_alive()
 
 
-def all_slots(spark: Any, limit: float, tell: Callable[[str], None], words: _refusals.Words) -> int:
+def interpreter(spark: Any) -> str:
+    """The path of an executor's Python, and on which machine; "" where none tells it soon.
+
+    The task needs no package: it is asked where one is not there.
+    """
+    from pyspark.sql import functions as F
+
+    def where(_: Any) -> str:
+        import platform
+        import sys
+
+        return f"{sys.executable} on {platform.node()}"
+
+    def frame() -> Any:
+        return spark.range(1, numPartitions=1).select(F.udf(where, "string", useArrow=False)("id"))
+
+    job = Job(spark, frame, f"hora-{secrets.token_hex(6)}", lambda _: None)
+    if not job.wait(_TELLS):
+        job.cancel()
+    return str(job.rows[0][0]) if job.rows else ""
+
+
+def all_slots(spark: Any, limit: float, tell: Callable[[str], None], words: _refusals.Wording) -> int:
     """How many ranks a job has that does not say it: as many as there are task slots."""
     if dynamic(spark):
         raise ArgumentError(
@@ -337,44 +373,10 @@ def start_limit() -> float:
         try:
             return float(text.removesuffix(unit)) * _UNITS[unit]
         except ValueError:
-            raise ArgumentError(f"spark.run: {name}={text!r} is no time such as 90, 90s or 10m; correct it, or unset it") from None
+            raise ArgumentError(
+                f"spark.run: {name}={text!r} is no time such as 90, 90s or 10m; correct it, or unset it"
+            ) from None
     return _START
-
-
-def final(error: BaseException) -> bool:
-    """Whether a new start would end as this one: a task has said why, somebody has cancelled the job, or the limit is over."""
-    text = _told(error)
-    said = isinstance(error, HoraError) or "hora.spark: " in text or _refusals.known(text) is not None
-    return said or "cancel" in text.lower() or "interrupt" in text.lower()
-
-
-def spoken(error: BaseException, words: _refusals.Words = _refusals.PLAIN) -> HoraError:
-    """Spark's exception in hora's words, where a task has said why."""
-    if isinstance(error, HoraError):
-        return error
-    text = str(error)
-    told = text.rsplit("hora.spark: ", 1)[1] if "hora.spark: " in text else None  # before it the source's line, in a traceback
-    if told is not None:
-        return HoraError("spark.run: " + told.split(" [end]", 1)[0])
-    known = _refusals.known(text, words)
-    if known is not None:
-        return HoraError(f"spark.run: {known}")
-    gone = re.search(r"ExecutorLostFailure \(executor (\S+) [^)]*\)(?: Reason: ([^\n]{0,300}))?", text)
-    if gone is not None:
-        reason = f" ({gone[2].strip().rstrip('.')})" if gone[2] else ""
-        again = f"; {words.restarts} starts the job anew after such a loss" if words.restarts else ""
-        return HoraError(f"spark.run: Spark lost executor {gone[1]}{reason}: its log says why{again}")
-    lines = [
-        line.strip().lstrip(": ") for line in text.splitlines() if line.strip() and not line.startswith("An error occurred while calling")
-    ]
-    first = _raised(text) or (lines[0] if lines else type(error).__name__)
-    return HoraError(f"spark.run: Spark ended the job: {first[:500]}; the cause of this error has all that it said")
-
-
-def _raised(text: str) -> str | None:
-    """The exception of Python that a task's traceback ends with, in what Spark says."""
-    found = re.search(r"Traceback \(most recent call last\):\n(?:[ \t][^\n]*\n|\n)+([A-Za-z_][^\n]*)", text)
-    return None if found is None else f"a task that computes the rows raised {found[1].strip()}"
 
 
 class Teller:

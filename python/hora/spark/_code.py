@@ -14,10 +14,11 @@ _PLAIN = (str, bytes, int, float, complex, bool, type(None))
 
 
 def digest(*things: Any) -> str | None:
-    """A word of the code behind functions, classes and objects, with what of their modules it names and the objects' plain settings.
+    """A word of the code behind functions, classes and objects, with what of their modules it names and the objects'
+    plain settings.
 
-    None where there is nothing of the user's: what stands in an installed package goes by its name. The word is of one version of
-    Python, which it begins with: others compile otherwise.
+    None where there is nothing of the user's: what stands in an installed package goes by its name. The word is of one
+    version of Python, which it begins with: others compile otherwise.
     """
     seen: set[int] = set()
     found = sorted({line for thing in things for line in _said(thing, seen)})
@@ -52,6 +53,9 @@ def _said(thing: Any, seen: set[int]) -> Iterator[str]:
             yield from _said(base, seen)
     elif not isinstance(thing, (types.ModuleType, *_PLAIN)) and hasattr(thing, "__dict__"):
         yield from _said(type(thing), seen)
+        yield from _said(
+            getattr(thing, "__wrapped__", None), seen
+        )  # a function of the user's in a class of a package's
         for name, value in vars(thing).items():
             if not name.startswith("_") and name != "name":  # frameworks count names up
                 yield from _plain(f"{type(thing).__qualname__}.{name}", value)
@@ -88,7 +92,11 @@ def _plain(name: str, value: Any) -> Iterator[str]:
         yield f"{name}={value!r}"
     elif isinstance(value, (list, tuple)) and all(isinstance(v, _PLAIN) for v in value) and ".__" not in name:
         yield f"{name}={list(value)!r}"
-    elif isinstance(value, Mapping) and all(isinstance(v, _PLAIN) for v in (*value.keys(), *value.values())) and ".__" not in name:
+    elif (
+        isinstance(value, Mapping)
+        and all(isinstance(v, _PLAIN) for v in (*value.keys(), *value.values()))
+        and ".__" not in name
+    ):
         yield f"{name}={sorted((repr(k), repr(v)) for k, v in value.items())!r}"
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hora import _run as programs
 from hora.errors import HoraError, PeerLostError
 
-from . import _cluster, _first, _rows, _timeline
+from . import _cluster, _first, _rows, _spoken, _timeline
 from ._hub import Hub
 
 if TYPE_CHECKING:
@@ -33,7 +33,11 @@ class Lost(Exception):
 
 
 def results(
-    attempt: _run._Attempt, hub: Hub | _first.Told, code: int, refusal: BaseException | None, late: Callable[[float], BaseException | None]
+    attempt: _run._Attempt,
+    hub: Hub | _first.Told,
+    code: int,
+    refusal: BaseException | None,
+    late: Callable[[float], BaseException | None],
 ) -> list[Any]:
     """Those of all ranks, by rank; `late` waits for what Spark says of the job after its hub."""
     outcomes = programs._left(hub.results)
@@ -53,25 +57,29 @@ def results(
     gone = re.findall(r"^hora: (lost host .*)$", programs._shown(hub.said()), re.MULTILINE)
     if refusal is None and gone and not attempt.elastic:
         word = late(WORD)  # Spark may know which executor it was; else it only tells that a task has ended
-        refusal = word if word is not None and _cluster.lost(word) else None
+        refusal = word if word is not None and _spoken.lost(word) else None
         attempt.before = 0  # who was ended after that did not fail
-    spark_s = refusal is not None and (_cluster.lost(refusal) or _cluster.cancelled(refusal))  # which has ended those that are gone
+    spark_s = refusal is not None and (
+        _spoken.lost(refusal) or _spoken.cancelled(refusal)
+    )  # which has ended those that are gone
     own = [
         o for o in failed
         if not _is_echo(o["error"]) and not (spark_s and "gone" in o) and not (refusal is not None and _rows.uncomputed(o["error"]))
     ]  # fmt: skip
     if own:  # the others mostly fail because the first one did; an elastic job lived through the earlier ones
         first = (max if attempt.elastic else min)(own, key=programs._moment(failed))
-        raise first["error"] from programs.RemoteTraceback(first.get("place", first["rank"]), first["host"], first["traceback"])
+        raise first["error"] from programs.RemoteTraceback(
+            first.get("place", first["rank"]), first["host"], first["traceback"]
+        )
     silent = [e for e in attempt.exits[: attempt.before] if e.get("rank") not in {o["rank"] for o in outcomes}]
     if refusal is not None and not silent:
-        error = _cluster.spoken(refusal, attempt.words)
-        if _cluster.final(refusal):
+        error = _spoken.spoken(refusal, attempt.words, lambda: _cluster.interpreter(attempt.session))
+        if _spoken.final(refusal):
             raise error from refusal
-        if gone and not _cluster.lost(refusal):  # the hub knows what Spark only noticed: that a task has ended
+        if gone and not _spoken.lost(refusal):  # the hub knows what Spark only noticed: that a task has ended
             error = HoraError(f"spark.run: {gone[-1]}")
         error.__cause__ = refusal
-        raise Lost(error, unbegun=not attempt.elastic and not attempt.opened and _cluster.lost(refusal))
+        raise Lost(error, unbegun=not attempt.elastic and not attempt.opened and _spoken.lost(refusal))
     if gone and not silent and not attempt.elastic:
         raise Lost(HoraError(f"spark.run: {gone[-1]}"))
     said = programs._shown(hub.said())
@@ -87,7 +95,9 @@ def results(
         error.__cause__ = programs.RemoteTraceback(failed[0]["rank"], failed[0]["host"], failed[0]["traceback"])
         raise Lost(error)
     verdict = re.findall(r"^hora: (.*)$", said, re.MULTILINE)
-    if verdict and (code == TIMEOUT or code == USAGE and not attempt.opened):  # the hub has ended it, and its last word says why
+    if verdict and (
+        code == TIMEOUT or code == USAGE and not attempt.opened
+    ):  # the hub has ended it, and its last word says why
         error = HoraError(f"spark.run: {attempt.words.of_hub(verdict[-1])}")
         raise error if code == USAGE else Lost(error)
     raise Lost(
@@ -98,7 +108,8 @@ def results(
 
 
 def _is_echo(error: BaseException) -> bool:
-    """Whether a rank failed because another one did: the clocks of hosts differ by more than that takes to be noticed."""
+    """Whether a rank failed because another one did: the clocks of hosts differ by more than that takes to be
+    noticed."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, PeerLostError) or re.search(r"\blost rank \d|peer lost", str(seen)):

@@ -1,4 +1,5 @@
-"""PartitionEnsemble: many models, each fitted on a part of a table, that vote. On a Spark cluster, or on this machine alone."""
+"""PartitionEnsemble: many models, each fitted on a part of a table, that vote. On a Spark cluster, or on this machine
+alone."""
 
 from __future__ import annotations
 
@@ -48,23 +49,26 @@ class _Saved(MLWritable, MLReadable):
 
 
 class PartitionEnsemble(_Columns, _Saved, Estimator):
-    """Fits `base` on each of n parts of a table, on a Spark DataFrame with the cluster, on others with processes of this machine.
+    """Fits `base` on each of n parts of a table, on a Spark DataFrame with the cluster, on others with processes of
+    this machine.
 
     >>> from sklearn.tree import DecisionTreeClassifier
     >>> model = hora.spark.PartitionEnsemble(DecisionTreeClassifier(), n=8).fit(df)     # pandas, Arrow, NumPy or Spark
     >>> model.models                            # the eight fitted trees, in the partitions' order
     >>> model.predict(df), model.predict_proba(df)
 
-    base: an estimator with `fit` and `predict`, or a function of one argument, a mapping from column to NumPy array (lists as
-        matrices), that returns a fitted model: an estimator, a Booster of xgboost or lightgbm, a torch module, or a function.
+    base: an estimator with `fit` and `predict`, or a function of one argument, a mapping from column to NumPy array
+        (lists as matrices), that returns a fitted model: an estimator, a Booster of xgboost or lightgbm, a torch
+        module, or a function.
     n: the number of models.
-    by: "rows" deals the rows; "columns" gives each model all rows and some columns; "both" does both; the name of a column
-        gives the rows with one value to one model.
+    by: "rows" deals the rows; "columns" gives each model all rows and some columns; "both" does both; the name of a
+        column gives the rows with one value to one model.
     feature_subsets: the columns of each model, a list of lists of names; or how many columns, or which part of them.
         Without it each sees a random half.
-    vote: "soft" weighs probabilities, "hard" counts labels, "mean" averages values, "stack" fits one more model (`final`) on
-        the others' answers to rows that were held out.
-    weight: "rows" gives each model's vote the weight of its rows, "validation" of its accuracy on rows that were held out.
+    vote: "soft" weighs probabilities, "hard" counts labels, "mean" averages values, "stack" fits one more model
+        (`final`) on the others' answers to rows that were held out.
+    weight: "rows" gives each model's vote the weight of its rows, "validation" of its accuracy on rows that were held
+        out.
     min_rows: partitions with fewer rows are merged with the next; without it there are exactly n models.
     features, label, extra: the columns; `extra` are columns that the function sees and the models are not asked with.
     validation: the part of the rows that is held out, where `weight` or `vote` wants some (10,000 at most).
@@ -82,19 +86,32 @@ class PartitionEnsemble(_Columns, _Saved, Estimator):
     workers = _param("workers", "processes on this machine")
 
     def __init__(
-        self, base: Any = None, *, n: int = 16, by: str = "rows", feature_subsets: Any = None, vote: str = "soft", weight: str = "rows",
-        min_rows: int | None = None, features: Any = None, label: str = "label", extra: Any = (), prediction: str = "prediction",
-        probability: str = "probability", validation: float = 0.1, final: Any = None, seed: int = 0, workers: int | None = None,
+        self, base: Any = None, *, n: int = 16, by: str = "rows", feature_subsets: Any = None, vote: str = "soft",
+        weight: str = "rows",
+        min_rows: int | None = None, features: Any = None, label: str = "label", extra: Any = (),
+        prediction: str = "prediction",
+        probability: str = "probability", validation: float = 0.1, final: Any = None, seed: int = 0,
+        workers: int | None = None,
         progress: Callable[[int, int], Any] | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
         self.base, self.final, self.progress = base, final, progress
         self._setDefault(
-            n=16, by="rows", feature_subsets=None, weight="rows", min_rows=None, extra=[], validation=0.1, seed=0, workers=None
+            n=16,
+            by="rows",
+            feature_subsets=None,
+            weight="rows",
+            min_rows=None,
+            extra=[],
+            validation=0.1,
+            seed=0,
+            workers=None,
         )
         given = dict(
-            n=n, by=by, feature_subsets=feature_subsets, vote=vote, weight=weight, min_rows=min_rows, features=features, label=label,
-            extra=[extra] if isinstance(extra, str) else list(extra), prediction=prediction, probability=probability, validation=validation,
+            n=n, by=by, feature_subsets=feature_subsets, vote=vote, weight=weight, min_rows=min_rows, features=features,
+            label=label,
+            extra=[extra] if isinstance(extra, str) else list(extra), prediction=prediction, probability=probability,
+            validation=validation,
             seed=seed, workers=workers,
         )  # fmt: skip
         self._set(**{k: v for k, v in given.items() if v is not None})
@@ -122,7 +139,13 @@ class PartitionEnsemble(_Columns, _Saved, Estimator):
     def _fitted(self, ensemble: _votes.Ensemble) -> PartitionEnsembleModel:
         _plan.tell_tiny(ensemble.report)
         model = PartitionEnsembleModel(ensemble)
-        model._set(**{k: v for k in ("features", "label", "prediction", "probability", "vote") if (v := self.getOrDefault(k)) is not None})
+        model._set(
+            **{
+                k: v
+                for k in ("features", "label", "prediction", "probability", "vote")
+                if (v := self.getOrDefault(k)) is not None
+            }
+        )
         return model
 
     def _checked(self) -> dict[str, Any]:
@@ -176,10 +199,20 @@ def _fit_local(base: Any, settings: dict[str, Any], table: Any, progress: Any) -
         merged = _plan.merge(counts, settings["min_rows"], why_empty(by, rows))
         parts = [np.sort(order[np.isin(home, m)]) for m in merged]
     if not len(order):
-        raise ArgumentError(f"{_WHO}: the table has no rows" + (" beside those that are held out for validation" if held else ""))
+        raise ArgumentError(
+            f"{_WHO}: the table has no rows" + (" beside those that are held out for validation" if held else "")
+        )
     subsets = [_plan.subsets(settings, layout)[m[0]] for m in merged]
     seen = {k: v for k, v in columns.items() if k in (*features, label, *settings["extra"])}
-    task = _work.Task(_travel.dumps(base, "base"), layout, label, settings["vote"], settings["weight"], subsets, validation)
+    task = _work.Task(
+        _travel.pickled_with_code(base, "base"),
+        layout,
+        label,
+        settings["vote"],
+        settings["weight"],
+        subsets,
+        validation,
+    )
     outcomes = _local.fit_parts(task, seen, parts, settings["workers"], progress)
     for outcome, m in zip(outcomes, merged, strict=True):
         outcome["partition"], outcome["merged"] = m[0], m if len(m) > 1 else []
@@ -196,7 +229,9 @@ def check_label(columns: Columns, label: str) -> None:
         if y.ndim != 1:
             raise ArgumentError(f"{_WHO}: the label column {label!r} holds {y.shape[1]} values a row; one is wanted")
         if y.dtype.kind == "f" and np.isnan(y).any():
-            raise ArgumentError(f"{_WHO}: the label column {label!r} has {int(np.isnan(y).sum()):,} NaN; fill or drop such rows first")
+            raise ArgumentError(
+                f"{_WHO}: the label column {label!r} has {int(np.isnan(y).sum()):,} NaN; fill or drop such rows first"
+            )
 
 
 def validation_rows(settings: dict[str, Any], rows: int, labelled: bool) -> int:
@@ -204,7 +239,9 @@ def validation_rows(settings: dict[str, Any], rows: int, labelled: bool) -> int:
     if not _plan.holds_out(settings):
         return 0
     if not labelled:
-        raise ArgumentError(f"{_WHO}: weight='validation' and vote='stack' need labels, and there is no column {settings['label']!r}")
+        raise ArgumentError(
+            f"{_WHO}: weight='validation' and vote='stack' need labels, and there is no column {settings['label']!r}"
+        )
     held = min(_plan.VALIDATION_ROWS, int(rows * settings["validation"]))
     if not held:
         raise ArgumentError(f"{_WHO}: of {rows} rows a part of {settings['validation']} is none; raise validation=")
@@ -231,8 +268,10 @@ class PartitionEnsembleModel(_Columns, _Saved, Model):
     @property
     def _votes(self) -> _votes.Ensemble:
         if self.ensemble is None:
-            raise ArgumentError("PartitionEnsembleModel: it is empty; it comes from PartitionEnsemble.fit or PartitionEnsembleModel.load")
-        return self.ensemble
+            raise ArgumentError(
+                "PartitionEnsembleModel: it is empty; it comes from PartitionEnsemble.fit or PartitionEnsembleModel.load"
+            )
+        return self.ensemble.voting(self.getOrDefault("vote")) if self.isSet("vote") else self.ensemble
 
     @property
     def models(self) -> list[Any]:

@@ -1,4 +1,5 @@
-"""PartitionEnsemble on a Spark cluster: the parts of a data frame, each fitted by the task that holds it; the driver gets the models."""
+"""PartitionEnsemble on a Spark cluster: the parts of a data frame, each fitted by the task that holds it; the driver
+gets the models."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from ._tables import Columns, Layout, need, tell_nans
 _WHO = _plan.WHO
 _PLACE = "hora_place"
 _FEW = 50_000  # rows up to which they are dealt exactly; more are dealt in turn by each task
-_VALUES = 500  # of a column to split by, up to which they are dealt in order; more are dealt by a hash
+_VALUES = 500  # of a column to split by, up to which the driver deals them; more are dealt by the cluster
+_HOME, _VALUE, _COUNT = "hora_home", "hora_value", "hora_count"
 _AT_ONCE = 64  # rows of 256 KiB in one batch
 
 
@@ -36,7 +38,7 @@ def fit(base: Any, settings: dict[str, Any], frame: Any, progress: Callable[[int
         need(by, names, _WHO + ": by is 'rows', 'columns', 'both' or the name of a column")
     wanted = list(dict.fromkeys([*wanted, *extra, *([by] if by_column else [])]))
     frame = frame.select(*_frames.taken(frame, wanted, _WHO))
-    blob = _travel.dumps(base, "base")
+    blob = _travel.pickled_with_code(base, "base")
     _packages.check(spark, _travel.packages(blob), _WHO)
     looked = _frames.looked_at(frame, _WHO)
     tell_nans(looked.nans, [n for n in wanted if n != label], _WHO)
@@ -129,7 +131,8 @@ def in_task(given: bytes, run: str, count: Any, batches: Any) -> Any:
     for at in range(0, len(rows), _AT_ONCE):
         number, piece, data = zip(*rows[at : at + _AT_ONCE], strict=True)
         yield pa.RecordBatch.from_arrays(
-            [pa.array(number, pa.int64()), pa.array(piece, pa.int64()), pa.array(data, pa.binary())], names=["part", "piece", "bytes"]
+            [pa.array(number, pa.int64()), pa.array(piece, pa.int64()), pa.array(data, pa.binary())],
+            names=["part", "piece", "bytes"],
         )
 
 
@@ -143,7 +146,8 @@ def _layout(frame: Any, features: Sequence[str], widths: dict[str, int]) -> Layo
 
 
 def _hold_out(frame: Any, settings: dict[str, Any], rows: int, names: Sequence[str]) -> tuple[Any, Columns | None]:
-    """The rows to fit on, and those that no member sees. Which they are is a hash of a row's values, so a plan that runs twice agrees."""
+    """The rows to fit on, and those that no member sees. Which they are is a hash of a row's values, so a plan that
+    runs twice agrees."""
     from pyspark.sql import functions as F
 
     held = validation_rows(settings, rows, settings["label"] in names)
@@ -186,7 +190,8 @@ def collected(frame: Any) -> Columns | None:
 
 
 def _deal(frame: Any, settings: dict[str, Any], rows: int) -> tuple[Any, list[list[int]]]:
-    """The frame with the place of each row's member, or without where rows go in turn; and which partitions each member is of."""
+    """The frame with the place of each row's member, or without where rows go in turn; and which partitions each member
+    is of."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -199,33 +204,42 @@ def _deal(frame: Any, settings: dict[str, Any], rows: int) -> tuple[Any, list[li
         merged = _plan.merge(counts, least, why_empty(by, rows))
         if rows > max(_FEW, 20 * n):
             return frame, merged
-        at = F.row_number().over(Window.orderBy(F.xxhash64(F.lit(settings["seed"]), *[F.col(f"`{c}`") for c in frame.columns]))) - 1
+        at = (
+            F.row_number().over(
+                Window.orderBy(F.xxhash64(F.lit(settings["seed"]), *[F.col(f"`{c}`") for c in frame.columns]))
+            )
+            - 1
+        )
         return frame.withColumn(_PLACE, _placed(F.pmod(at, F.lit(len(merged))), len(merged))), merged
-    home, counts = _homes(frame, by, n)
+    frame, home, counts = _homes(frame, by, n)
     merged = _plan.merge(counts, least, why_empty(by, rows))
     member = {p: i for i, m in enumerate(merged) for p in m}
     members = F.element_at(F.array(*[F.lit(member.get(p, 0)) for p in range(n)]), (home + 1).cast("int"))
-    return frame.withColumn(_PLACE, _placed(members, len(merged))), merged
+    return frame.withColumn(_PLACE, _placed(members, len(merged))).drop(_HOME), merged
 
 
-def _homes(frame: Any, by: str, n: int) -> tuple[Any, list[int]]:
-    """The partition of each row, as a column, and how many rows each has."""
+def _homes(frame: Any, by: str, n: int) -> tuple[Any, Any, list[int]]:
+    """The frame, a column of it with the partition of each row, and how many rows each partition has: the column's
+    values are dealt in turn, in their order."""
+    from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     column = F.col(f"`{by}`")
-    found = frame.groupBy(column).count().limit(_VALUES + 1).collect()
-    if len(found) > _VALUES:
-        home = F.pmod(F.xxhash64(column), F.lit(n))
-        told = {r[0]: r[1] for r in frame.groupBy(home).count().collect()}
-        return home, [told.get(p, 0) for p in range(n)]
-    values = [r[0] for r in found]
-    kind: Any = object if isinstance(values[0], (str, bytes)) else None
-    dealt = _plan.deal_values(np.array(values, dtype=kind), n)
+    values = frame.groupBy(column.alias(_VALUE)).agg(F.count(F.lit(1)).alias(_COUNT))
+    found = values.limit(_VALUES + 1).collect()
     counts = [0] * n
-    for r, p in zip(found, dealt, strict=True):
+    if len(found) > _VALUES:
+        home = F.pmod(F.row_number().over(Window.orderBy(_VALUE)) - 1, F.lit(n))
+        dealt = values.withColumn(_HOME, home)
+        for p, count in dealt.groupBy(_HOME).agg(F.sum(_COUNT)).collect():
+            counts[p] = count
+        return frame.join(dealt.drop(_COUNT), column.eqNullSafe(F.col(_VALUE))).drop(_VALUE), F.col(_HOME), counts
+    kind: Any = object if isinstance(found[0][0], (str, bytes)) else None
+    order = _plan.deal_values(np.array([r[0] for r in found], dtype=kind), n)
+    for r, p in zip(found, order, strict=True):
         counts[p] += r[1]
-    pairs = [F.lit(x) for r, p in zip(found, dealt.tolist(), strict=True) for x in (r[0], p)]
-    return F.element_at(F.create_map(*pairs), column), counts
+    pairs = [F.lit(x) for r, p in zip(found, order.tolist(), strict=True) for x in (r[0], p)]
+    return frame, F.element_at(F.create_map(*pairs), column), counts
 
 
 def _placed(members: Any, many: int) -> Any:
@@ -235,7 +249,8 @@ def _placed(members: Any, many: int) -> Any:
 
 
 def places(many: int) -> list[int]:
-    """For each of many partitions a number that Spark's hash takes there, so that one partition is one member's and no other's."""
+    """For each of many partitions a number that Spark's hash takes there, so that one partition is one member's and no
+    other's."""
     found = [-1] * many
     left, number = many, 0
     while left:

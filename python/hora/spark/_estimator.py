@@ -1,4 +1,5 @@
-"""Estimator: one model, trained by a gang of tasks on the rows of a Spark data frame. An Estimator of Spark's, without a JVM class."""
+"""Estimator: one model, trained by a gang of tasks on the rows of a Spark data frame. An Estimator of Spark's, without
+a JVM class."""
 
 from __future__ import annotations
 
@@ -39,19 +40,24 @@ class Estimator(_Shared, _Saved, _Estimator):
     >>> fitted.history[-1]                            # {"epoch": 5, "loss": …, "val_loss": …}
     >>> fitted.transform(df).select("prediction")
 
-    model: a torch module, a Keras model, or a function of one argument, a `Training`, that returns the fitted model on rank 0.
-    loss: torch: a function of (output, label), or a name such as "mse" or "cross_entropy". Keras: none where it is compiled.
-    optimizer: torch: a torch.optim optimizer of the model, its class, or a function of (parameters, learning_rate); Adam
-        without one. Keras: an optimizer or its name; the compiled one's without.
+    model: a torch module, a Keras model, or a function of one argument, a `Training`, that returns the fitted model on
+        rank 0.
+    loss: torch: a function of (output, label), or a name such as "mse" or "cross_entropy". Keras: none where it is
+        compiled.
+    optimizer: torch: a torch.optim optimizer of the model, its class, or a function of (parameters, learning_rate);
+        Adam without one. Keras: an optimizer or its name; the compiled one's without.
     metrics: names ("accuracy", "mse", "mae"; Keras' own for Keras) or functions of (output, label).
     features, label: columns; numbers, lists of one length and vectors. weight: a column of row weights.
-    class_weight: weights of the labels' values. validation: the part of the rows to validate on, or a column that is true there.
+    class_weight: weights of the labels' values. validation: the part of the rows to validate on, or a column that is
+        true there.
     shapes, label_shapes: a shape for each column, which then is an input of its own; without, features make one matrix.
-    np: ranks; all task slots without it. store, run_id: a folder that all machines share, or a URL, where the run is kept and
-        gone on from; restarts: how often a gang that lost a worker is started anew.
-    learning_rate: sets the optimizer's. transform: a function of the columns' mapping, on each rank before the training.
-    minibatch: torch: a function of (model, optimizer, outputs_of, loss_of, inputs, labels, weights) that makes one step and returns
-        (outputs, loss). storage_options: what fsspec is given for a store that is a URL; it is not saved with the estimator.
+    np: ranks; all task slots without it. store, run_id: a folder that all machines share, or a URL, where the run is
+        kept and gone on from; restarts: how often a gang that lost a worker is started anew.
+    learning_rate: sets the optimizer's. transform: a function of the columns' mapping, on each rank before the
+        training.
+    minibatch: torch: a function of (model, optimizer, outputs_of, loss_of, inputs, labels, weights) that makes one step
+        and returns (outputs, loss). storage_options: what fsspec is given for a store that is a URL; it is not saved
+        with the estimator.
     progress: called on the driver with each epoch's metrics while the job runs.
     """
 
@@ -79,38 +85,59 @@ class Estimator(_Shared, _Saved, _Estimator):
     verbose = _param("verbose", "whether the driver prints a line for each epoch")
 
     def __init__(
-        self, model: Any = None, *, loss: Any = None, optimizer: Any = None, metrics: Any = None, features: str | Sequence[str] | None = None,
-        label: str | Sequence[str] | None = None, weight: str | None = None, class_weight: Mapping[Any, float] | None = None,
-        validation: float | str | None = None, prediction: str | None = None, raw: str | None = None, batch_size: int | None = None,
+        self, model: Any = None, *, loss: Any = None, optimizer: Any = None, metrics: Any = None,
+        features: str | Sequence[str] | None = None,
+        label: str | Sequence[str] | None = None, weight: str | None = None,
+        class_weight: Mapping[Any, float] | None = None,
+        validation: float | str | None = None, prediction: str | None = None, raw: str | None = None,
+        batch_size: int | None = None,
         epochs: int | None = None, learning_rate: float | None = None, np: int | None = None, store: str | None = None,
-        run_id: str | None = None, restarts: int | None = None, seed: int | None = None, shuffle: bool | None = None, shapes: Any = None,
-        label_shapes: Any = None, loss_weights: Sequence[float] | None = None, accumulate: int | None = None, compression: str | None = None,
-        steps: int | None = None, validation_steps: int | None = None, validation_batch_size: int | None = None, gpu: bool | None = None,
+        run_id: str | None = None, restarts: int | None = None, seed: int | None = None, shuffle: bool | None = None,
+        shapes: Any = None,
+        label_shapes: Any = None, loss_weights: Sequence[float] | None = None, accumulate: int | None = None,
+        compression: str | None = None,
+        steps: int | None = None, validation_steps: int | None = None, validation_batch_size: int | None = None,
+        gpu: bool | None = None,
         verbose: bool | None = None, batch_bytes: int | None = None, transform: Callable[[Any], Any] | None = None,
-        callbacks: Sequence[Any] = (), custom_objects: Mapping[str, Any] | None = None, env: Mapping[str, str] | None = None,
+        callbacks: Sequence[Any] = (), custom_objects: Mapping[str, Any] | None = None,
+        env: Mapping[str, str] | None = None,
         progress: Callable[[dict[str, Any]], Any] | None = None, minibatch: Callable[..., Any] | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.model, self.loss, self.optimizer, self.metrics, self.row_transform = model, loss, optimizer, metrics, transform
+        self.model, self.loss, self.optimizer, self.metrics, self.row_transform = (
+            model,
+            loss,
+            optimizer,
+            metrics,
+            transform,
+        )
         self.callbacks, self.custom_objects, self.env, self.progress = (
             list(callbacks),
             dict(custom_objects or {}),
             dict(env or {}),
             progress,
         )
+        self.keeps_optimizer = False  # of a torch module, for a front end that gives it back
         self.minibatch, self.storage_options = minibatch, None if storage_options is None else dict(storage_options)
         self._setDefault(
-            weight=None, class_weight=None, validation=None, batch_size=32, epochs=1, learning_rate=None, np=None, store=None, run_id=None,
-            restarts=0, seed=0, shuffle=True, shapes=None, label_shapes=None, loss_weights=None, accumulate=1, compression=None, steps=None,
+            weight=None, class_weight=None, validation=None, batch_size=32, epochs=1, learning_rate=None, np=None,
+            store=None, run_id=None,
+            restarts=0, seed=0, shuffle=True, shapes=None, label_shapes=None, loss_weights=None, accumulate=1,
+            compression=None, steps=None,
             validation_steps=None, validation_batch_size=None, gpu=True, verbose=True,
         )  # fmt: skip
         given = dict(
-            features=features, label=label, weight=weight, class_weight=None if class_weight is None else dict(class_weight),
-            validation=validation, prediction=prediction, raw=raw, batch_size=batch_size, epochs=epochs, learning_rate=learning_rate, np=np,
-            store=None if store is None else str(store), run_id=run_id, restarts=restarts, seed=seed, shuffle=shuffle, shapes=shapes,
-            label_shapes=label_shapes, loss_weights=loss_weights, accumulate=accumulate, compression=compression, steps=steps,
-            validation_steps=validation_steps, validation_batch_size=validation_batch_size, gpu=gpu, verbose=verbose, batch_bytes=batch_bytes,
+            features=features, label=label, weight=weight,
+            class_weight=None if class_weight is None else dict(class_weight),
+            validation=validation, prediction=prediction, raw=raw, batch_size=batch_size, epochs=epochs,
+            learning_rate=learning_rate, np=np,
+            store=None if store is None else str(store), run_id=run_id, restarts=restarts, seed=seed, shuffle=shuffle,
+            shapes=shapes,
+            label_shapes=label_shapes, loss_weights=loss_weights, accumulate=accumulate, compression=compression,
+            steps=steps,
+            validation_steps=validation_steps, validation_batch_size=validation_batch_size, gpu=gpu, verbose=verbose,
+            batch_bytes=batch_bytes,
         )  # fmt: skip
         self._set(**{k: v for k, v in given.items() if v is not None})
 
@@ -127,7 +154,8 @@ class Estimator(_Shared, _Saved, _Estimator):
         return super().fit(dataset, params) if params is not None else super().fit(dataset)
 
     def fitMultiple(self, dataset: Any, paramMaps: Any) -> Any:
-        """One fitted model for each map, as CrossValidator asks for them: each a run of its own, for a run goes on from its rows' model."""
+        """One fitted model for each map, as CrossValidator asks for them: each a run of its own, for a run goes on from
+        its rows' model."""
         own, call = self.getParam("run_id"), secrets.token_hex(4)
         run = self.getOrDefault(own)
         if run is not None:
@@ -158,6 +186,7 @@ class EstimatorModel(_Shared, _Saved, Model):
     def __init__(self, net: _net.Net | None = None, history: Sequence[dict[str, float]] = (), run_id: str = "") -> None:
         super().__init__()
         self._net, self.history, self.run_id = net, [dict(h) for h in history], run_id
+        self.optimizer_state: bytes | None = None  # where the estimator keeps it; not saved
 
     @property
     def net(self) -> _net.Net:
@@ -177,7 +206,8 @@ class EstimatorModel(_Shared, _Saved, Model):
         return _fit.transform(self, dataset)
 
     def export(self, folder: str) -> None:
-        """Writes the framework's own model (`model.pt` or `model.keras`), `model.safetensors` and `history.json` into a folder."""
+        """Writes the framework's own model (`model.pt` or `model.keras`), `model.safetensors` and `history.json` into a
+        folder."""
         from . import _net_stages
 
         _net_stages.export(self, folder)

@@ -69,7 +69,7 @@ class _Torch:
 
 class _Keras:
     def __init__(self, folder: str) -> None:
-        import keras
+        from ..keras.which import keras
 
         if keras.backend.backend() == "torch":
             self._torch: _Torch | None = _Torch(folder)

@@ -1,7 +1,7 @@
 """The hub in a gang's first task: where executors cannot reach the machine of a Spark Connect client.
 
-The tasks hear where it is at the barrier, and prove the same secret to it. What it came to are the rows of the Spark job: so
-output, results and the timeline come when the job has ended, and are bounded by what Spark returns.
+The tasks hear where it is at the barrier, and prove the same secret to it. What it came to are the rows of the Spark
+job: so output, results and the timeline come when the job has ended, and are bounded by what Spark returns.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ __all__ = ["SCHEMA", "WHERE", "Told", "meet", "unreached", "wanted"]
 SCHEMA = "kind string, part long, data binary"
 _PIECE = 1 << 18  # bytes in a row
 _LINES = 20_000  # of output that the driver is told, the last ones
-_BEAT, _FILLING = 0.1, 1 << 16  # seconds from one row without meaning to the next, and bytes in it: what a Python worker buffers
+_BEAT, _FILLING = (
+    0.1,
+    1 << 16,
+)  # seconds from one row without meaning to the next, and bytes in it: what a Python worker buffers
 WHERE = "kind <> 'beat'"  # the rows that mean something
 unreached: set[str] = set()  # sessions of Connect clients whose machine the executors do not reach
 
@@ -73,7 +76,8 @@ class Here:
         self._ended = threading.Event()
         first = config["first"]
         self.hub = Hub(
-            first["np"], first["payload"], first["env"], self._happened, first["flags"], None, (_Kept(self, 0), _Kept(self, 1)),
+            first["np"], first["payload"], first["env"], self._happened, first["flags"], None,
+            (_Kept(self, 0), _Kept(self, 1)),
             secret=config["secret"], path=program, worker=first["worker"],
         )  # fmt: skip
         try:
@@ -82,8 +86,12 @@ class Here:
             at = None
         if at is None:
             self.close()
-            raise RuntimeError(f"hora.spark: the hub did not start in the first task: {self.hub.said() or 'it said nothing'} [end]")
-        self.where = ",".join(dict.fromkeys([f"[{near}]:{at['port']}" if ":" in near else f"{near}:{at['port']}", *at["addrs"]]))
+            raise RuntimeError(
+                f"hora.spark: the hub did not start in the first task: {self.hub.said() or 'it said nothing'} [end]"
+            )
+        self.where = ",".join(
+            dict.fromkeys([f"[{near}]:{at['port']}" if ":" in near else f"{near}:{at['port']}", *at["addrs"]])
+        )
 
     def _happened(self, kind: str, event: dict[str, Any]) -> None:
         if kind == "listening":
@@ -105,8 +113,8 @@ class Here:
     def beats(self, agent: subprocess.Popen[bytes]) -> Iterator[Any]:
         """Rows without meaning until the agent beside the hub has ended.
 
-        A task that Spark has cancelled ends as its next row comes; one that waits for none is looked after two seconds later, and
-        its Python worker, and so the hub and the ranks, ends after two more.
+        A task that Spark has cancelled ends as its next row comes; one that waits for none is looked after two seconds
+        later, and its Python worker, and so the hub and the ranks, ends after two more.
         """
         while True:
             try:
@@ -166,7 +174,8 @@ def _row(kind: str, part: int, data: bytes) -> Any:
     import pyarrow as pa
 
     return pa.RecordBatch.from_pydict({
-        "kind": pa.array([kind], pa.string()), "part": pa.array([part], pa.int64()), "data": pa.array([data], pa.binary()),
+        "kind": pa.array([kind], pa.string()), "part": pa.array([part], pa.int64()),
+        "data": pa.array([data], pa.binary()),
     })  # fmt: skip
 
 

@@ -1,4 +1,5 @@
-"""Temporary folders of drivers and tasks. Who is killed removes none; the next one on the machine does, since nobody holds their lock."""
+"""Temporary folders of drivers and tasks. Who is killed removes none; the next one on the machine does, since nobody
+holds their lock."""
 
 from __future__ import annotations
 
@@ -48,7 +49,11 @@ def remove(folder: str) -> None:
 def _sweep(parent: str) -> None:
     for entry in os.scandir(parent):
         with contextlib.suppress(OSError):  # another's, or another driver sweeps too
-            if not entry.name.startswith(_PREFIXES) or entry.path in _held or entry.stat(follow_symlinks=False).st_uid != os.geteuid():
+            if (
+                not entry.name.startswith(_PREFIXES)
+                or entry.path in _held
+                or entry.stat(follow_symlinks=False).st_uid != os.geteuid()
+            ):
                 continue
             path = os.path.join(entry.path, ".lock")
             if time.time() - os.lstat(path).st_mtime < _YOUNG:

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import field as _field
 from typing import Any
 
 from ..errors import ArgumentError, HoraError
 from ._tables import need
 
 _NUMBERS = {"ByteType", "ShortType", "IntegerType", "LongType", "FloatType", "DoubleType", "BooleanType"}
-_PLAIN = _NUMBERS | {"StringType", "BinaryType", "DateType", "TimestampType", "TimestampNTZType", "VarcharType", "CharType"}
+_PLAIN = _NUMBERS | {
+    "StringType",
+    "BinaryType",
+    "DateType",
+    "TimestampType",
+    "TimestampNTZType",
+    "VarcharType",
+    "CharType",
+}
 
 
 def _kind(field_type: Any) -> str:
@@ -71,10 +80,12 @@ class Looked:
     widths: dict[str, int]  # of the columns that hold lists
     nans: dict[str, int]  # rows with a NaN, by column, where there are some
     digest: str = ""  # of the values, in whatever order the rows come
+    more: dict[str, Any] = _field(default_factory=dict)  # what was asked besides, by its name
 
 
-def looked_at(frame: Any, who: str, hashed: Sequence[str] = ()) -> Looked:
-    """How many rows there are, and how long the lists are; raises where there are nulls or lists of different lengths. One pass."""
+def looked_at(frame: Any, who: str, hashed: Sequence[str] = (), more: Mapping[str, Any] | None = None) -> Looked:
+    """How many rows there are, and how long the lists are; raises where there are nulls or lists of different lengths.
+    One pass. more: aggregates to find besides."""
     from pyspark.sql import functions as F
 
     asked = [F.count(F.lit(1))]
@@ -96,6 +107,9 @@ def looked_at(frame: Any, who: str, hashed: Sequence[str] = ()) -> Looked:
         if lists:
             asked += [F.min(F.size(column)), F.max(F.size(column))]
             told += [(field.name, "least"), (field.name, "most")]
+    for name, column in (more or {}).items():
+        asked.append(column)
+        told.append((name, "more"))
     row = frame.agg(*[a.alias(f"c{i}") for i, a in enumerate(asked)]).collect()[0]
     if not row[0]:
         raise ArgumentError(f"{who}: the table has no rows")
@@ -114,18 +128,21 @@ def looked_at(frame: Any, who: str, hashed: Sequence[str] = ()) -> Looked:
             widths[name] = int(value)
     nans = {n: int(c) for (n, what), c in said.items() if what == "nans" and c}
     digest = "-".join(f"{int(v):x}" for (_, what), v in said.items() if what == "digest")
-    return Looked(int(row[0]), widths, nans, digest)
+    return Looked(int(row[0]), widths, nans, digest, {n: v for (n, what), v in said.items() if what == "more"})
 
 
 def explained(
     e: BaseException, who: str, large: str = "the models together are", less: str = "fit fewer or smaller models"
 ) -> BaseException:
-    """What Spark raised, in one sentence where it is known what it means. large: what the driver was to take, and less how there is less of it."""
+    """What Spark raised, in one sentence where it is known what it means. large: what the driver was to take, and less
+    how there is less of it."""
     text = str(e)
     if "maxResultSize" in text:
         return HoraError(f"{who}: {large} larger than the driver takes; raise spark.driver.maxResultSize, or {less}")
     if "No module named 'hora'" in text:
-        return HoraError(f"{who}: the executors have no package hora; install hora's wheel in the Python of all workers")
+        return HoraError(
+            f"{who}: the executors have no package hora; install hora's wheel in the Python of all workers"
+        )
     lacking = re.search(r"ModuleNotFoundError: No module named '([\w.]+)'", text)
     if lacking:
         return HoraError(f"{who}: an executor has no package {lacking[1]!r}; install it in the Python of all workers")
@@ -133,7 +150,8 @@ def explained(
 
 
 class Count:
-    """Numbers that tasks add to and a function on the driver hears of when a task ends; nothing under Connect, where Spark has no such thing."""
+    """Numbers that tasks add to and a function on the driver hears of when a task ends; nothing under Connect, where
+    Spark has no such thing."""
 
     def __init__(self, spark: Any, heard: Any, numbers: int) -> None:
         from . import _cluster

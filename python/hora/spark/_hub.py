@@ -1,4 +1,5 @@
-"""The hub of a job, `hora hub`, as a child beside the driver: in a session of its own, so that Ctrl-C reaches the driver alone.
+"""The hub of a job, `hora hub`, as a child beside the driver: in a session of its own, so that Ctrl-C reaches the
+driver alone.
 
 It ends with the driver, whatever ends that: its standard input is a pipe that the driver holds.
 """
@@ -32,12 +33,15 @@ _PLACES = frozenset(
     for p in ("HORA", "HOROVOD")
     for n in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "HOSTNAME", "ELASTIC", "CONTROLLER", "CPU_OPERATIONS")
 ) | {
-    "HORA_HOST", "HORA_HOST_ID", "HORA_JOB", "HORA_PROCESS", "HORA_EPOCH", "HORA_ADDR", "HORA_SERVE", "HORA_LISTEN", "HORA_SECRET", "HORA_SECRET_FILE",
-    "HORA_CALL", "HORA_RESULT", "HORA_LIBRARY", "HORA_PROGRESS", "HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT",
+    "HORA_HOST", "HORA_HOST_ID", "HORA_JOB", "HORA_PROCESS", "HORA_EPOCH", "HORA_ADDR", "HORA_SERVE", "HORA_LISTEN",
+    "HORA_SECRET", "HORA_SECRET_FILE",
+    "HORA_CALL", "HORA_RESULT", "HORA_LIBRARY", "HORA_PROGRESS", "HOROVOD_GLOO_RENDEZVOUS_ADDR",
+    "HOROVOD_GLOO_RENDEZVOUS_PORT",
     "HOROVOD_GLOO_IFACE",
 }  # fmt: skip
 _OURS = ("HOROVOD_", "HORA_", "NCCL_")
-# The hub's words about an end that the driver knows: who has stopped the call knows, and the limit's end is an exception with what to do on Spark.
+# The hub's words about an end that the driver knows: who has stopped the call knows, and the limit's end is an
+# exception with what to do on Spark.
 _KNOWN = re.compile(
     r"hora: (stopped by SIG\w+( while agents were awaited)?|stopped while agents were awaited|\d+ of \d+ workers? ha(s|ve) come in .*: start more agents, .*)$"
 )
@@ -52,11 +56,13 @@ def environment(more: Mapping[str, str] | None) -> dict[str, str]:
 
 
 class Hub:
-    """The running hub. `happened(kind, event)` is called, by threads of its own, with its events and at last with "hub", {"code": …}."""
+    """The running hub. `happened(kind, event)` is called, by threads of its own, with its events and at last with
+    "hub", {"code": …}."""
 
     def __init__(
         self, np: int, payload: bytes, env: Mapping[str, str], happened: Callable[[str, dict[str, Any]], None],
-        flags: Sequence[str] = (), show: Callable[[str], str | None] | None = None, streams: tuple[Any, Any] = (None, None),
+        flags: Sequence[str] = (), show: Callable[[str], str | None] | None = None,
+        streams: tuple[Any, Any] = (None, None),
         *, secret: str = "", path: str = "", worker: str = "_worker",
     ) -> None:  # fmt: skip
         self.secret = secret or secrets.token_hex(32)
@@ -81,12 +87,15 @@ class Hub:
         ]  # fmt: skip
         try:
             self.process = subprocess.Popen(
-                command, env=dict(env), cwd=self.folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+                command, env=dict(env), cwd=self.folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE, start_new_session=True,
             )  # fmt: skip
         except BaseException:
             _folders.remove(self.folder)
             raise
-        self._noted = [word.encode() for word in ("hora: ", self._word, _LATE)]  # lines with none of them are shown as they are
+        self._noted = [
+            word.encode() for word in ("hora: ", self._word, _LATE)
+        ]  # lines with none of them are shown as they are
         self._lines: list[tuple[Any, list[str]]] = []
         self._held: list[tuple[Any, list[str]]] = []  # shown where the job does not end well
         self._waiting = threading.Condition()
@@ -183,7 +192,9 @@ class Hub:
                         to.write("".join(lines))
                         to.flush()
                 if lost:
-                    self._streams[1].write(f"hora: {lost} lines of output came faster than this program prints them and are not shown\n")
+                    self._streams[1].write(
+                        f"hora: {lost} lines of output came faster than this program prints them and are not shown\n"
+                    )
                     self._streams[1].flush()
 
     def _follow(self) -> None:
@@ -254,4 +265,6 @@ class Hub:
 
     def stopped(self) -> HoraError:
         """What to say of a hub that has ended before it listened."""
-        return HoraError(f"spark.run: the hub ended with exit code {self.process.returncode}; it said:\n{self.said() or '(nothing)'}")
+        return HoraError(
+            f"spark.run: the hub ended with exit code {self.process.returncode}; it said:\n{self.said() or '(nothing)'}"
+        )

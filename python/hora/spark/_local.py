@@ -23,7 +23,11 @@ _LENGTH = struct.Struct("<Q")
 
 
 def fit_parts(
-    task: _work.Task, columns: Columns, parts: Sequence[np.ndarray], workers: int | None, progress: Callable[[int, int], Any] | None = None
+    task: _work.Task,
+    columns: Columns,
+    parts: Sequence[np.ndarray],
+    workers: int | None,
+    progress: Callable[[int, int], Any] | None = None,
 ) -> list[dict[str, Any]]:
     """What the partitions came to, in order. `workers` 0 fits in this process; None takes a process a core."""
     done: list[dict[str, Any] | None] = [None] * len(parts)
@@ -62,7 +66,11 @@ def cores() -> int:
 
 
 def _in_processes(
-    task: _work.Task, columns: Columns, parts: Sequence[np.ndarray], most: int, one: Callable[[int, dict[str, Any]], None]
+    task: _work.Task,
+    columns: Columns,
+    parts: Sequence[np.ndarray],
+    most: int,
+    one: Callable[[int, dict[str, Any]], None],
 ) -> None:
     with tempfile.TemporaryDirectory(prefix="hora-ensemble-") as folder:
         for name, values in enumerate(columns.values()):
@@ -125,7 +133,11 @@ class _Child:
         except (EOFError, OSError):
             code = self.process.wait()
             how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-            hint = "; perhaps memory ran out: give workers= a lower number, or n= a higher one" if code == -9 else "; its output says why"
+            hint = (
+                "; perhaps memory ran out: give workers= a lower number, or n= a higher one"
+                if code == -9
+                else "; its output says why"
+            )
             return {"partition": part, "rows": len(at), "error": f"its process {how}{hint}"}
 
     def end(self) -> None:
@@ -150,7 +162,8 @@ def _read(stream: Any) -> bytes:
 
 
 def child() -> None:
-    """What such a process does: standard input and output are its parent's pipes, so what models print goes to standard error."""
+    """What such a process does: standard input and output are its parent's pipes, so what models print goes to standard
+    error."""
     source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

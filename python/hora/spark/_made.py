@@ -10,7 +10,7 @@ from . import _frames, _keras_given, _kinds, _net, _travel
 from ._tables import Layout, columns_of
 
 
-def wrap(
+def wrap_trained_model(
     model: Any,
     df: Any,
     features: Sequence[str],
@@ -25,16 +25,16 @@ def wrap(
     kind = _kinds.kind_of(model)
     if kind == "function":
         raise ArgumentError(f"transform: model is a {type(model).__name__}; give a torch module or a Keras model")
-    custom, backend = None, ""
+    custom, backend, package = None, "", "keras"
     if kind == "keras":
-        import keras
-
+        keras = _kinds.keras_of(model)
+        package = keras.__name__
         shapes = shapes if shapes is not None else _keras_given.shapes(model, features)
         blob, backend = _net.keras_bytes(model), keras.backend.backend()
-        custom = _travel.dumps(dict(custom_objects), "custom_objects") if custom_objects else None
+        custom = _travel.pickled_with_code(dict(custom_objects), "custom_objects") if custom_objects else None
     else:
-        blob = _travel.dumps(model, "the model")
-    net = _net.Net(kind, blob, features, labels, shapes, (1,), (), custom, backend)
+        blob = _travel.pickled_with_code(model, "the model")
+    net = _net.Net(kind, blob, features, labels, shapes, (1,), (), custom, backend, package)
     row = df.select(*_frames.taken(df, list(features), "transform")).limit(1).toPandas()
     if not len(row):
         return EstimatorModel(net)

@@ -1,6 +1,7 @@
 """Fitted models of any kind, asked in one way: for probabilities of classes, or for values.
 
-Known are estimators with `predict`, xgboost's and lightgbm's `Booster`, torch modules, and functions of a mapping of columns.
+Known are estimators with `predict`, xgboost's and lightgbm's `Booster`, torch modules, and functions of a mapping of
+columns.
 """
 
 from __future__ import annotations
@@ -153,7 +154,11 @@ class _LightGBM(Asked):
         return _two(self._ask(x)) if self.objective == "binary" else None
 
     def answer(self, x: np.ndarray, columns: Mapping[str, np.ndarray]) -> np.ndarray:
-        return _likeliest(self, x, columns) if self.objective in ("multiclass", "multiclassova", "binary") else self._ask(x)
+        return (
+            _likeliest(self, x, columns)
+            if self.objective in ("multiclass", "multiclassova", "binary")
+            else self._ask(x)
+        )
 
     def threads(self, count: int) -> None:
         self.count = count
@@ -204,7 +209,8 @@ class _Torch(Asked):
 
 
 def torch_device(gpu: str) -> str:
-    """Where a torch model goes that Spark gave this GPU: a torch without devices keeps it on the processor, and says so."""
+    """Where a torch model goes that Spark gave this GPU: a torch without devices keeps it on the processor, and says
+    so."""
     import warnings
 
     import torch
@@ -261,7 +267,9 @@ def check_base(base: Any, vote: str, who: str) -> None:
         raise ArgumentError(f"{who}: base is the class {base.__name__}; give an estimator, such as {base.__name__}()")
     if is_estimator(base):
         if not callable(getattr(base, "predict", None)):
-            raise ArgumentError(f"{who}: base (a {type(base).__name__}) has fit but no predict; give an estimator that predicts")
+            raise ArgumentError(
+                f"{who}: base (a {type(base).__name__}) has fit but no predict; give an estimator that predicts"
+            )
         if vote == "soft" and not hasattr(base, "predict_proba"):
             raise ArgumentError(
                 f"{who}: base (a {type(base).__name__}) has no predict_proba, so it cannot vote softly; say vote='hard' for classes or "
@@ -274,19 +282,31 @@ def check_base(base: Any, vote: str, who: str) -> None:
         )
 
 
+def classifies(base: Any) -> bool:
+    """Whether an estimator answers with classes: it has probabilities, or says so, as scikit-learn's do in its tags or,
+    before it had those, in an attribute."""
+    if hasattr(base, "predict_proba") or getattr(base, "_estimator_type", "") == "classifier":
+        return True
+    try:
+        return base.__sklearn_tags__().estimator_type == "classifier"
+    except Exception:  # of an estimator that has none, or whose class is written for another release
+        return False
+
+
 def fit(base: Any, columns: Mapping[str, np.ndarray], x: np.ndarray, label: str) -> tuple[Any, np.ndarray | None, str]:
     """A fitted model, the classes its answers are positions in (None: they are the labels themselves), and a remark."""
     if not is_estimator(base):
         model = base(columns)
         if model is None:
-            raise ArgumentError(f"the function {getattr(base, '__name__', base)!r} returned nothing; let it return the fitted model")
+            raise ArgumentError(
+                f"the function {getattr(base, '__name__', base)!r} returned nothing; let it return the fitted model"
+            )
         known(model)
         return model, None, ""
     y = columns[label]
     model = copy.deepcopy(base)
     root = type(base).__module__.partition(".")[0]
-    classifies = hasattr(base, "predict_proba") or getattr(base, "_estimator_type", "") == "classifier"
-    if classifies:
+    if classifies(base):
         classes = np.unique(y)
         if root == "xgboost" and not (classes.dtype.kind in "fiu" and np.array_equal(classes, np.arange(len(classes)))):
             model.fit(x, np.searchsorted(classes, y))  # it wants classes without gaps, counted from 0

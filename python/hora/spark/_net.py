@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import os
 import pickle
@@ -18,8 +19,9 @@ from . import _members
 from ._tables import Columns, Layout, rows_of
 
 
-def shaped(values: np.ndarray, shape: Sequence[int] | None) -> np.ndarray:
-    """A column as a model takes it: fractions as float32, whole numbers as int64, in the shape that was given for a row."""
+def column_for_model(values: np.ndarray, shape: Sequence[int] | None) -> np.ndarray:
+    """A column as a model takes it: fractions as float32, whole numbers as int64, in the shape that was given for a
+    row."""
     found = np.ascontiguousarray(values, dtype=np.int64 if values.dtype.kind in "iu" else np.float32)
     if shape is None:
         return found
@@ -30,14 +32,16 @@ def shaped(values: np.ndarray, shape: Sequence[int] | None) -> np.ndarray:
         return found.reshape(len(found), *inner)
     except ValueError:
         width = found.shape[1] if found.ndim == 2 else 1
-        raise ArgumentError(f"a column of {width} values a row cannot have the shape {tuple(inner)}; give one of {width} values") from None
+        raise ArgumentError(
+            f"a column of {width} values a row cannot have the shape {tuple(inner)}; give one of {width} values"
+        ) from None
 
 
 def inputs(columns: Columns, layout: Layout, shapes: Sequence[Sequence[int] | None] | None) -> Any:
     """The features as a model is given them: one float32 matrix, or an array for each column where shapes are given."""
     if shapes is None:
         return layout.matrix(columns).astype(np.float32, copy=False)
-    found = [shaped(columns[n], s) for n, s in zip(layout.names, shapes, strict=True)]
+    found = [column_for_model(columns[n], s) for n, s in zip(layout.names, shapes, strict=True)]
     return found[0] if len(found) == 1 else found
 
 
@@ -58,7 +62,8 @@ def widths(out: Any) -> tuple[int, ...]:
 
 
 def asked_other(model: Any, columns: Columns, features: Sequence[str], layout: Layout | None) -> np.ndarray:
-    """The outputs of a model that a training function returned: of torch, an estimator, a Booster, or a function of columns."""
+    """The outputs of a model that a training function returned: of torch, an estimator, a Booster, or a function of
+    columns."""
     asked = _members.known(model)
     if isinstance(asked, _members._Function):
         out = asked.outputs(np.empty((0, 0)), columns)
@@ -72,14 +77,26 @@ def asked_other(model: Any, columns: Columns, features: Sequence[str], layout: L
 
 
 class Net(_members._Function):
-    """A fitted model that travels. `blob` is a pickled torch module, a Keras file, or a pickled model of another kind."""
+    """A fitted model that travels. `blob` is a pickled torch module, a Keras file, or a pickled model of another
+    kind."""
+
+    package = "keras"  # of a Keras model
 
     def __init__(
-        self, kind: str, blob: bytes, features: Sequence[str], labels: Sequence[str], shapes: Any, outputs: Sequence[int],
+        self, kind: str, blob: bytes, features: Sequence[str], labels: Sequence[str], shapes: Any,
+        outputs: Sequence[int],
         wide: Sequence[bool] = (), custom: bytes | None = None, backend: str = "",
+        package: str = "keras",
     ) -> None:  # fmt: skip
         self.kind, self.blob, self.features, self.labels = kind, blob, tuple(features), tuple(labels)
-        self.shapes, self.outputs_of, self.wide, self.custom, self.backend = shapes, tuple(outputs), tuple(wide), custom, backend
+        self.shapes, self.outputs_of, self.wide, self.custom, self.backend = (
+            shapes,
+            tuple(outputs),
+            tuple(wide),
+            custom,
+            backend,
+        )
+        self.package = package
         self.path = [p for p in sys.path if p]
         self.device = ""
         self._live: Any = None
@@ -105,7 +122,7 @@ class Net(_members._Function):
         if self.backend:
             os.environ.setdefault("KERAS_BACKEND", self.backend)
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-        return keras_model(self.blob, pickle.loads(self.custom) if self.custom else None)
+        return keras_model(self.blob, pickle.loads(self.custom) if self.custom else None, package=self.package)
 
     def _ask(self, columns: Mapping[str, np.ndarray]) -> np.ndarray:
         given = {n: columns[n] for n in self.features}
@@ -172,12 +189,13 @@ def keras_bytes(model: Any) -> bytes:
             return f.read()
 
 
-def keras_model(blob: bytes, custom: dict[str, Any] | None, compile: bool = False) -> Any:
-    """The model in such a file."""
-    import keras
-
+def keras_model(blob: bytes, custom: dict[str, Any] | None, compile: bool = False, package: str = "keras") -> Any:
+    """The model in such a file, of the package that it was saved by: keras or tf_keras."""
+    keras = importlib.import_module(package)
     with tempfile.TemporaryDirectory(prefix="hora-keras-") as folder, warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Skipping variable loading for optimizer .* has 2 variables")  # of one that has not begun
+        warnings.filterwarnings(
+            "ignore", "Skipping variable loading for optimizer .* has 2 variables"
+        )  # of one that has not begun
         path = os.path.join(folder, "model.keras")
         with open(path, "wb") as f:
             f.write(blob)
@@ -200,4 +218,7 @@ def arrays(data: bytes) -> list[np.ndarray]:
 def keras_weights(model: Any) -> dict[str, Any]:
     """A Keras model's weights by their paths, which are made different where they are not."""
     names = [getattr(v, "path", v.name) for v in model.weights]
-    return {n if names.count(n) == 1 else f"{n}.{i}": w for i, (n, w) in enumerate(zip(names, model.get_weights(), strict=True))}
+    return {
+        n if names.count(n) == 1 else f"{n}.{i}": w
+        for i, (n, w) in enumerate(zip(names, model.get_weights(), strict=True))
+    }

@@ -1,4 +1,5 @@
-"""Whether the executors have the packages that a model or a function is made of, asked before a job needs them: of each executor, once."""
+"""Whether the executors have the packages that a model or a function is made of, asked before a job needs them: of each
+executor, once."""
 
 from __future__ import annotations
 
@@ -7,13 +8,16 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..errors import HoraError
-from . import _cluster, _net, _travel
+from . import _cluster, _net, _refusals, _travel
 
-_had: dict[tuple[str, ...], set[str]] = {}  # by application, package and path the executors that were there when all had it
+_had: dict[
+    tuple[str, ...], set[str]
+] = {}  # by application, package and path the executors that were there when all had it
 
 
 def check(spark: Any, names: Iterable[str], who: str, path: Sequence[str] = ()) -> None:
-    """Raises where an executor has not one of the packages, and says which executor. path: folders that are searched there too."""
+    """Raises where an executor has not one of the packages, and says which executor. path: folders that are searched
+    there too."""
     for _ in range(3):
         there = executors(spark)  # more than the last time, where some have come meanwhile
         known = {n: _had.get(_key(spark, n, path), set()) for n in names} if there else {}
@@ -35,7 +39,14 @@ def _ask(spark: Any, wanted: Sequence[str], who: str, path: Sequence[str], there
     else:  # one for each, for Spark gives every executor with a free slot one before any gets a second
         many = max(1, len(there))
         tasks = spark.range(many, numPartitions=many)
-    found = {(r.host, r.daemon): r for r in tasks.mapInArrow(_look([*wanted, "hora"], list(path)), _SAID).collect()}
+    try:
+        rows = tasks.mapInArrow(_look([*wanted, "hora"], list(path)), _SAID).collect()
+    except Exception as e:
+        known = _refusals.known(str(e), whose=lambda: _cluster.interpreter(spark))
+        if known is None:
+            raise
+        raise HoraError(f"{who}: {known}") from e
+    found = {(r.host, r.daemon): r for r in rows}
     lacking = sorted((r for r in found.values() if r.name), key=lambda r: (r.host, r.folder))
     if not lacking:
         return len(found)
@@ -101,7 +112,10 @@ def of_model(model: Any, blob: bytes) -> list[str]:
     found = _travel.packages(blob)
     if not isinstance(model, _net.Net):
         return found
-    return [*found, *(_of_keras(model.backend) if model.kind == "keras" else _travel.packages(model.blob))]
+    return [
+        *found,
+        *(_of_keras(model.backend, model.package) if model.kind == "keras" else _travel.packages(model.blob)),
+    ]
 
 
 def of_training(blob: bytes, kind: str, backend: str) -> list[str]:
@@ -110,12 +124,13 @@ def of_training(blob: bytes, kind: str, backend: str) -> list[str]:
     if kind == "torch":
         return [*found, "torch"]
     if kind == "keras":
-        for part in pickle.loads(blob).values():
+        given = pickle.loads(blob)
+        for part in given.values():
             if isinstance(part, bytes) and part[:1] == b"\x80":  # pickled by itself
                 found += _travel.packages(part)
-        found += _of_keras(backend)
+        found += _of_keras(backend, given["package"])
     return found
 
 
-def _of_keras(backend: str) -> list[str]:
-    return ["keras", *([backend] if backend in ("tensorflow", "jax", "torch") else [])]
+def _of_keras(backend: str, package: str) -> list[str]:
+    return [package, *([backend] if backend in ("tensorflow", "jax", "torch") else [])]

@@ -82,4 +82,6 @@ __all__ = ["HAVE_SPARK", "Estimator", "MLReadable", "MLWritable", "Model", "Para
 
 def is_spark(table: Any) -> bool:
     """Whether a table is a DataFrame of Spark's, of a session here or of Connect."""
-    return HAVE_SPARK and any(c.__module__.startswith("pyspark.sql") and c.__name__ == "DataFrame" for c in type(table).__mro__)
+    return HAVE_SPARK and any(
+        c.__module__.startswith("pyspark.sql") and c.__name__ == "DataFrame" for c in type(table).__mro__
+    )

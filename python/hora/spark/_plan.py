@@ -27,7 +27,9 @@ def check(settings: dict[str, Any]) -> None:
     if min_rows is not None and min_rows < 1:
         raise ArgumentError(f"{WHO}: min_rows is {min_rows}; give 1 or more, or None to merge nothing")
     if not 0 < settings["validation"] < 1:
-        raise ArgumentError(f"{WHO}: validation is {settings['validation']!r}; give the part of the rows to hold out, as 0.1")
+        raise ArgumentError(
+            f"{WHO}: validation is {settings['validation']!r}; give the part of the rows to hold out, as 0.1"
+        )
     if settings["feature_subsets"] is not None and not by_columns(settings):
         raise ArgumentError(f"{WHO}: feature_subsets goes with by='columns' or by='both'; by is {settings['by']!r}")
 
@@ -71,7 +73,9 @@ def subsets(settings: dict[str, Any], layout: Layout) -> list[list[int] | None]:
             if not s:
                 raise ArgumentError(f"{WHO}: feature_subsets[{i}] names no column")
         if len(found) > n:
-            raise ArgumentError(f"{WHO}: feature_subsets has {len(found)} subsets for n={n} models; raise n, or give fewer")
+            raise ArgumentError(
+                f"{WHO}: feature_subsets has {len(found)} subsets for n={n} models; raise n, or give fewer"
+            )
         return [found[i % len(found)] for i in range(n)]
     if given is None:
         size = max(1, -(-width // 2))
@@ -105,7 +109,8 @@ def _random_subsets(n: int, size: int, width: int, seed: int) -> list[list[int] 
 
 
 def merge(counts: Sequence[int], min_rows: int | None, what: str) -> list[list[int]]:
-    """Which partitions each member is fitted on: one each, but that small ones join the next until they have min_rows."""
+    """Which partitions each member is fitted on: one each, but that small ones join the next until they have
+    min_rows."""
     if min_rows is None:
         empty = [i for i, c in enumerate(counts) if not c]
         if empty:
@@ -145,7 +150,9 @@ def tell_tiny(report: Sequence[dict[str, Any]]) -> None:
     noted = [r for r in report if r["remark"]]
     if noted:
         some = "; ".join(f"partition {r['partition']}: {r['remark']}" for r in noted[:5])
-        warnings.warn(f"PartitionEnsemble: {some}" + (f"; and {len(noted) - 5} more" if len(noted) > 5 else ""), stacklevel=4)
+        warnings.warn(
+            f"PartitionEnsemble: {some}" + (f"; and {len(noted) - 5} more" if len(noted) > 5 else ""), stacklevel=4
+        )
 
 
 def deal_values(values: np.ndarray, n: int) -> np.ndarray:

@@ -1,4 +1,5 @@
-"""What cannot work on executors, in one sentence each: before anything starts where that can be known, else in Spark's place."""
+"""What cannot work on executors, in one sentence each: before anything starts where that can be known, else in Spark's
+place."""
 
 from __future__ import annotations
 
@@ -12,15 +13,16 @@ from typing import Any, TypeVar
 from hora import _travel
 from hora.errors import ArgumentError, HoraError
 
-__all__ = ["PLAIN", "Words", "keep_spark_out", "known", "speaking"]
+__all__ = ["PLAIN", "Wording", "known", "refuse_spark_objects", "speaking"]
 
 
 _PLAIN = "spark.run"
 
 
 @dataclass(frozen=True)
-class Words:
-    """What a front end calls itself, and what advice speaks of. What it does not have is None, and nobody is advised to give it."""
+class Wording:
+    """What a front end calls itself, and what advice speaks of. What it does not have is None, and nobody is advised to
+    give it."""
 
     np: str = "np"
     elastic: str | None = "give min_np="
@@ -48,7 +50,7 @@ class Words:
             error.args = (self.who + text[len(_PLAIN) :], *error.args[1:])
 
 
-PLAIN = Words()
+PLAIN = Wording()
 T = TypeVar("T")
 
 
@@ -56,7 +58,7 @@ def speaking(launch: Callable[..., T]) -> Callable[..., T]:
     """Of a function with `words`: what it raises itself begins with their front end's name."""
 
     @functools.wraps(launch)
-    def called(*args: Any, words: Words = PLAIN, **kwargs: Any) -> T:
+    def called(*args: Any, words: Wording = PLAIN, **kwargs: Any) -> T:
         try:
             return launch(*args, words=words, **kwargs)
         except HoraError as e:
@@ -66,13 +68,20 @@ def speaking(launch: Callable[..., T]) -> Callable[..., T]:
     return called
 
 
-_KINDS = frozenset(("SparkContext", "SparkSession", "SQLContext", "DataFrame", "RDD", "Broadcast", "Accumulator", "Column"))
+_KINDS = frozenset(
+    ("SparkContext", "SparkSession", "SQLContext", "DataFrame", "RDD", "Broadcast", "Accumulator", "Column")
+)
 
 
-def keep_spark_out(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], words: Words = PLAIN) -> None:
+def refuse_spark_objects(
+    fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], words: Wording = PLAIN
+) -> None:
     """Refuse a call that would take Spark's own objects along: some of them pickle, and fail on the executor."""
     name = getattr(fn, "__qualname__", None) or repr(fn)
-    for what, value in [*((f"argument {i + 1}", a) for i, a in enumerate(args)), *((f"argument {k}", v) for k, v in kwargs.items())]:
+    for what, value in [
+        *((f"argument {i + 1}", a) for i, a in enumerate(args)),
+        *((f"argument {k}", v) for k, v in kwargs.items()),
+    ]:
         if _of_spark(value):
             raise ArgumentError(
                 f"{words.who}: {what} of {name} (a {_travel._type(value)}) cannot be pickled, since it lives on the driver alone: {_instead(value, words.rows)}"
@@ -106,7 +115,9 @@ def _of_spark(value: Any) -> bool:
 def _own(function: Any, fn: Any) -> bool:
     """Whether a function is the user's own, and goes by value."""
     module = getattr(function, "__module__", None)
-    return module in ("__main__", getattr(fn, "__module__", "")) or bool(_travel.beside([sys.modules.get(module or "")]))
+    return module in ("__main__", getattr(fn, "__module__", "")) or bool(
+        _travel.beside([sys.modules.get(module or "")])
+    )
 
 
 def _instead(value: Any, rows: str | None) -> str:
@@ -117,9 +128,14 @@ def _instead(value: Any, rows: str | None) -> str:
     return f"collect what the function needs before the call, or give rows by {rows}"
 
 
-def known(text: str, words: Words = PLAIN) -> str | None:
-    """What a refusal of Spark's own says, in a sentence with what to do; None for others."""
-    versions = re.search(r"Python in worker has different version:? ?\(?([\d., ]+?)\)? than that in driver:? ?([\d.]+?)[,.]? ", text)
+def known(text: str, words: Wording = PLAIN, whose: Callable[[], str] = str) -> str | None:
+    """What a refusal of Spark's own says, in a sentence with what to do; None for others.
+
+    `whose` is asked for the executors' Python and its machine where a package is not there; "" where nobody knows.
+    """
+    versions = re.search(
+        r"Python in worker has different version:? ?\(?([\d., ]+?)\)? than that in driver:? ?([\d.]+?)[,.]? ", text
+    )
     if versions:
         theirs, mine = versions[1].replace(", ", ".").strip(" ."), versions[2].strip(" .")
         return f"the executors have Python {theirs} and the driver {mine}: set PYSPARK_PYTHON to an interpreter of the same version on all machines"
@@ -127,10 +143,11 @@ def known(text: str, words: Words = PLAIN) -> str | None:
         return words.dynamic()
     if "SPARK-24819" in text or "requires more slots than the total number" in text:
         return f"the cluster has fewer task slots than the job has ranks: give a smaller {words.np}, or more executors or cores"
-    lacking = re.search(r"(PyArrow|Pandas) >= ([\d.]+) must be installed", text)
-    if lacking:
-        return f"the executors have no {lacking[1].lower()} {lacking[2]} or later: install it there, or set PYSPARK_PYTHON to a Python that has it"
-    lacking = re.search(r"No module named '(pyarrow|pandas|cloudpickle)'", text)
-    if lacking:
-        return f"the executors have no {lacking[1]}: install it there, or set PYSPARK_PYTHON to a Python that has it"
-    return None
+    old = re.search(r"(PyArrow|Pandas) >= ([\d.]+) must be installed", text)
+    none = re.search(r"No module named '(pyarrow|pandas|cloudpickle)'", text)
+    if not old and not none:
+        return None
+    package = f"{old[1].lower()} {old[2]} or later" if old else none[1] if none else ""
+    python = whose()
+    where = f" in their Python, {python}" if python else ""
+    return f"the executors have no {package}{where}: install it there, or set PYSPARK_PYTHON to a Python that has it"

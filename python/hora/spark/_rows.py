@@ -84,7 +84,10 @@ class Feed:
             return False
         memory = os.memfd_create("hora-rows")
         try:
-            with os.fdopen(os.dup(memory), "wb") as raw, pa.ipc.new_stream(pa.PythonFile(raw, mode="w"), batch.schema) as out:
+            with (
+                os.fdopen(os.dup(memory), "wb") as raw,
+                pa.ipc.new_stream(pa.PythonFile(raw, mode="w"), batch.schema) as out,
+            ):
                 out.write_batch(batch)
             socket.send_fds(worker, [_LENGTH.pack(os.fstat(memory).st_size)], [memory])
         finally:
@@ -93,7 +96,8 @@ class Feed:
 
 
 def batches(rows: int, *, last: str = "drop") -> Iterator[Any]:
-    """This rank's part of `hora.spark.run(dataframe=…)`, as pyarrow.RecordBatch of `rows` rows each; every rank makes equally many steps.
+    """This rank's part of `hora.spark.run(dataframe=…)`, as pyarrow.RecordBatch of `rows` rows each; every rank makes
+    equally many steps.
 
     Ranks do not hold exactly equally many rows. With last="drop" the steps end when one of them has no full batch left;
     with last="short" when none has rows left, and a batch may then have fewer, down to none. The rows come once, while
@@ -108,7 +112,9 @@ def batches(rows: int, *, last: str = "drop") -> Iterator[Any]:
         raise ArgumentError(f"spark.batches: last={last!r}: use 'drop' or 'short'")
     global _begun
     if _begun:
-        raise HoraError("spark.batches: the rows have been asked for already, and come once: keep them with list(hora.spark.batches(…))")
+        raise HoraError(
+            "spark.batches: the rows have been asked for already, and come once: keep them with list(hora.spark.batches(…))"
+        )
     address = os.environ.get("HORA_SPARK_ROWS")
     if not address:
         raise HoraError("spark.batches: this job was given no rows: start it with hora.spark.run(…, dataframe=…)")
@@ -131,7 +137,9 @@ def _equal_steps(pieces: Iterator[Any], rows: int, last: str) -> Iterator[Any]:
         if not on:
             return
         if piece is None and empty is None:
-            raise HoraError(f"spark.batches: rank {hora.rank()} has got no row at all: repartition the data frame, or give a smaller np")
+            raise HoraError(
+                f"spark.batches: rank {hora.rank()} has got no row at all: repartition the data frame, or give a smaller np"
+            )
         yield empty if piece is None else piece
         step += 1
 

@@ -15,13 +15,11 @@ from hora import _run, _travel
 from hora._version import __version__
 from hora.errors import ArgumentError, HoraError
 
-from . import _cluster, _ended, _first, _refusals, _task, _timeline
+from . import _cluster, _ended, _first, _refusals, _spoken, _task, _timeline
 from ._ended import WORD, Lost
 from ._hub import Hub, environment
 
-__all__ = ["launch", "pack", "run"]
-
-pack = _travel.pack
+__all__ = ["launch", "run"]
 
 _UNREACHED = 69  # an agent's exit code that did not reach its hub, or lost it
 
@@ -33,13 +31,15 @@ def run(
 ) -> list[Any]:  # fmt: skip
     """Run `fn(*args, **kwargs)` in `np` tasks of the Spark cluster and return their results, by rank.
 
-    The tasks run at once, as a gang; without `np` there is one in each task slot. The function calls `hora.init()` itself, and
-    runs in a process of its own beside each task's. It travels by value, with the functions of modules beside the program.
-    Variables HOROVOD_*, HORA_* and NCCL_* of the driver's environment reach the workers, and `env` on top.
+    The tasks run at once, as a gang; without `np` there is one in each task slot. The function calls `hora.init()`
+    itself, and runs in a process of its own beside each task's. It travels by value, with the functions of modules
+    beside the program. Variables HOROVOD_*, HORA_* and NCCL_* of the driver's environment reach the workers, and `env`
+    on top.
 
-    With `min_np` or `max_np` the job is elastic, and the function trains with `hora.elastic.run`: ordinary tasks, which may
-    come and go as executors do. `restarts` is how often a gang that lost a worker is started anew; of an elastic job, how
-    many lost workers are started again. `dataframe` gives each task a part of the rows: `hora.spark.batches(rows)`.
+    With `min_np` or `max_np` the job is elastic, and the function trains with `hora.elastic.run`: ordinary tasks, which
+    may come and go as executors do. `restarts` is how often a gang that lost a worker is started anew; of an elastic
+    job, how many lost workers are started again. `dataframe` gives each task a part of the rows:
+    `hora.spark.batches(rows)`.
 
     >>> def train(lr):
     ...     import hora
@@ -48,21 +48,27 @@ def run(
     >>> hora.spark.run(train, args=(0.1,), np=2)
     [0.2, 0.2]
     """
-    return launch(fn, args, kwargs, np, min_np=min_np, max_np=max_np, dataframe=dataframe, env=env, spark=spark, restarts=restarts)
+    return launch(
+        fn, args, kwargs, np, min_np=min_np, max_np=max_np, dataframe=dataframe, env=env, spark=spark, restarts=restarts
+    )
 
 
 @_refusals.speaking
 def launch(
     fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None, np: int | None, *,
     min_np: int | None = None, max_np: int | None = None, dataframe: Any = None, env: Mapping[str, str] | None = None,
-    spark: Any = None, restarts: int = 0, elastic: bool = False, limit: float | None = None, show: Callable[[str], str | None] | None = None,
+    spark: Any = None, restarts: int = 0, elastic: bool = False, limit: float | None = None,
+    show: Callable[[str], str | None] | None = None,
     flags: Sequence[str] = (), out: Any = None, err: Any = None,
-    inside: Callable[[Callable[[], Any]], Any] | None = None, words: _refusals.Words = _refusals.PLAIN,
+    inside: Callable[[Callable[[], Any]], Any] | None = None, words: _refusals.Wording = _refusals.PLAIN,
+    dealt: bool = False,
 ) -> list[Any]:  # fmt: skip
-    """run, with what other front ends choose: the limit of the start, which lines of output are shown, where, flags of the hub.
+    """run, with what other front ends choose: the limit of the start, which lines of output are shown, where, flags of
+    the hub.
 
-    With `inside` the function runs in the tasks' own Python workers, within a call of that, and each result is (the task's place, its value or None);
-    only that of the first task has one. With `elastic` the job is that without `min_np` too. `words` are the caller's for what advice speaks of.
+    With `inside` the function runs in the tasks' own Python workers, within a call of that, and each result is (the
+    task's place, its value or None); only that of the first task has one. With `elastic` the job is that without
+    `min_np` too. `words` are the caller's for what advice speaks of. A frame that is dealt has np partitions already.
     """
     _run._check(fn, args, kwargs, 1 if np is None else np, words.who, words.np)
     if not isinstance(restarts, int) or restarts < 0:
@@ -80,7 +86,7 @@ def launch(
     if env is not None and not isinstance(env, Mapping):
         raise ArgumentError(f"spark.run: env={env!r} is no mapping of names to values; give a dict")
     session = _cluster.session(spark)
-    _refusals.keep_spark_out(fn, tuple(args), dict(kwargs or {}), words)
+    _refusals.refuse_spark_objects(fn, tuple(args), dict(kwargs or {}), words)
     payload = _travel.pack(fn, tuple(args), dict(kwargs or {}), words.who)
     limit = _cluster.start_limit() if limit is None else limit
     tell = _cluster.Teller()
@@ -98,14 +104,20 @@ def launch(
         np = max_np or min_np or _cluster.all_slots(session, limit, tell, words)
     least, most = (np if min_np is None else min_np), (np if max_np is None else max_np)
     if not 1 <= least <= np <= most:
-        given = ", ".join(f"{k}={v}" for k, v in ((words.least, min_np), (words.np, np), (words.most, max_np)) if v is not None)
+        given = ", ".join(
+            f"{k}={v}" for k, v in ((words.least, min_np), (words.np, np), (words.most, max_np)) if v is not None
+        )
         raise ArgumentError(f"spark.run: {given}: give 1 ≤ {words.least} ≤ {words.np} ≤ {words.most}")
     if not come:  # else none are there before tasks wait for them, and the hub says how many have come
         wanted, word = (least, words.least) if elastic and min_np is not None else (np, words.np)
         have = _cluster.wait_for_slots(session, wanted, limit, tell, word)
         if have is not None and (free := max(0, have - _cluster.taken(session))) < wanted:
             be = "is" if free == 1 else "are"
-            tell(f"{word}={wanted}, {free} of the cluster's {have} task slots {be} free now: the job waits for others to end")
+            tell(
+                f"{word}={wanted}, {free} of the cluster's {have} task slots {be} free now: the job waits for others to end"
+            )
+    if dataframe is not None and not dealt:
+        dataframe = dataframe.repartition(np)
     flags = ["--start-timeout", f"{limit:.0f}", *flags]
     if elastic:
         flags += ["--min-np", str(least), "--max-np", str(most), "--restarts", str(restarts)]
@@ -113,9 +125,13 @@ def launch(
     while True:
         attempts -= 1
         _cluster.settle(session)
-        attempt = _Attempt(session, np, least, most if elastic else np, elastic, dataframe, limit, tell, chart, inside, words)
+        attempt = _Attempt(
+            session, np, least, most if elastic else np, elastic, dataframe, limit, tell, chart, inside, words
+        )
         try:
-            return (attempt.go_afar if afar else attempt.go)(payload, workers, flags, show, (out or sys.stdout, err or sys.stderr))
+            return (attempt.go_afar if afar else attempt.go)(
+                payload, workers, flags, show, (out or sys.stdout, err or sys.stderr)
+            )
         except _Unreached as e:
             afar, attempts = True, attempts + 1
             _first.unreached.add(_cluster.key(session))
@@ -130,7 +146,11 @@ def launch(
                 continue
             if attempts == 0:
                 raise e.error from e.error.__cause__
-            print(f"hora: {e.error}; the job starts anew, {attempts} more time{'s' * (attempts != 1)} at most", file=sys.stderr, flush=True)
+            print(
+                f"hora: {e.error}; the job starts anew, {attempts} more time{'s' * (attempts != 1)} at most",
+                file=sys.stderr,
+                flush=True,
+            )
 
 
 class _Unreached(Exception):
@@ -145,8 +165,9 @@ class _Attempt:
     """One hub and one Spark job."""
 
     def __init__(
-        self, session: Any, np: int, least: int, tasks: int, elastic: bool, dataframe: Any, limit: float, tell: _cluster.Teller,
-        chart: str | None, inside: Callable[[Callable[[], Any]], Any] | None, words: _refusals.Words,
+        self, session: Any, np: int, least: int, tasks: int, elastic: bool, dataframe: Any, limit: float,
+        tell: _cluster.Teller,
+        chart: str | None, inside: Callable[[Callable[[], Any]], Any] | None, words: _refusals.Wording,
     ) -> None:  # fmt: skip
         self.chart, self.inside, self.words = chart, inside, words
         self.worker = "_worker" if inside is None else "_beside"
@@ -162,27 +183,42 @@ class _Attempt:
         self, payload: bytes, env: Mapping[str, str], flags: Sequence[str], show: Callable[[str], str | None] | None,
         streams: tuple[Any, Any],
     ) -> list[Any]:  # fmt: skip
-        hub = Hub(self.np, payload, env, lambda kind, event: self.happenings.put((kind, event)), flags, show, streams, worker=self.worker)
+        hub = Hub(
+            self.np,
+            payload,
+            env,
+            lambda kind, event: self.happenings.put((kind, event)),
+            flags,
+            show,
+            streams,
+            worker=self.worker,
+        )
         job, ended = None, False
         try:
             where = self._listening(hub)
             tag = f"hora-{secrets.token_hex(6)}"
             config = self._config(hub.secret, where)
-            job = _cluster.Job(self.session, lambda: self._frame(config), tag, lambda e: self.happenings.put(("spark", e)))
+            job = _cluster.Job(
+                self.session, lambda: self._frame(config), tag, lambda e: self.happenings.put(("spark", e))
+            )
             code, refusal = self._until_the_end(hub)
             ended = self.opened
             hub.finish()  # its last words are read, by which the outcome goes
             if refusal is not None and not self.opened and not self.elastic and _cluster.connected(self.session):
-                text = str(_cluster.spoken(refusal, self.words)).removeprefix("spark.run: ")
+                text = str(_spoken.spoken(refusal, self.words)).removeprefix("spark.run: ")
                 if "reach the hub at" in text and os.environ.get("HORA_SPARK_HUB") != "driver":
                     raise _Unreached(text.partition(": look whether")[0])
             if code == 0 and not self.elastic:
-                job.wait(_TASKS_END)  # by themselves: a cancelled job looks failed, and the kill of a task may end its executor
+                job.wait(
+                    _TASKS_END
+                )  # by themselves: a cancelled job looks failed, and the kill of a task may end its executor
             return _ended.results(self, hub, code, refusal, lambda patience: self._late(job, patience))
         finally:
             hub.stop()  # first the workers, then Spark: a cancelled task takes seconds to end
             if job is not None and job.thread.is_alive():
-                if ended and self.inside is not None:  # a task that is killed in barrier() ends its executor, which the next job may be on
+                if (
+                    ended and self.inside is not None
+                ):  # a task that is killed in barrier() ends its executor, which the next job may be on
                     job.leave(_TASK_ENDS)
                 else:
                     job.cancel()
@@ -197,9 +233,18 @@ class _Attempt:
         job = None
         try:
             config = self._config(secrets.token_hex(32), "")
-            config["first"] = {"np": self.np, "payload": payload, "env": dict(env), "flags": list(flags), "worker": self.worker}
+            config["first"] = {
+                "np": self.np,
+                "payload": payload,
+                "env": dict(env),
+                "flags": list(flags),
+                "worker": self.worker,
+            }
             job = _cluster.Job(
-                self.session, lambda: self._frame(config), f"hora-{secrets.token_hex(6)}", lambda e: self.happenings.put(("spark", e))
+                self.session,
+                lambda: self._frame(config),
+                f"hora-{secrets.token_hex(6)}",
+                lambda e: self.happenings.put(("spark", e)),
             )
             began, told_of = time.monotonic(), False
             while True:
@@ -230,7 +275,9 @@ class _Attempt:
             try:
                 kind, event = self.happenings.get(timeout=max(0.01, end - time.monotonic()))
             except queue.Empty:
-                raise HoraError("spark.run: the hub did not start in 30 s: look whether this machine is overloaded") from None
+                raise HoraError(
+                    "spark.run: the hub did not start in 30 s: look whether this machine is overloaded"
+                ) from None
             if kind == "hub":
                 raise hub.stopped()
             if kind == "listening":
@@ -243,15 +290,16 @@ class _Attempt:
         name, digest = _cluster.ship(self.session, program)
         return {
             "hub": where, "secret": secret, "program": os.path.abspath(program), "shipped": name, "digest": digest,
-            "machine": platform.machine(), "version": __version__, "python": sys.version_info[:2], "feed": self.dataframe is not None,
+            "machine": platform.machine(), "version": __version__, "python": sys.version_info[:2],
+            "feed": self.dataframe is not None,
             "unreached": _UNREACHED, "first": None, "inside": self.inside,
-            "local": _cluster.setting(self.session, "spark.master").partition("[")[0] == "local",
-            "openmp": bool(_cluster.setting(self.session, "spark.executorEnv.OMP_NUM_THREADS")),
+            "local": _cluster.spark_setting(self.session, "spark.master").partition("[")[0] == "local",
+            "openmp": bool(_cluster.spark_setting(self.session, "spark.executorEnv.OMP_NUM_THREADS")),
         }  # fmt: skip
 
     def _frame(self, config: dict[str, Any]) -> Any:
         n = self.tasks
-        rows = self.session.range(n, numPartitions=n) if self.dataframe is None else self.dataframe.repartition(n)
+        rows = self.session.range(n, numPartitions=n) if self.dataframe is None else self.dataframe
         if config["first"]:
             return rows.mapInArrow(_task.make(config), _first.SCHEMA, barrier=True).where(_first.WHERE)
         return rows.mapInArrow(_task.make(config), _task.SCHEMA, barrier=not self.elastic)
@@ -282,16 +330,20 @@ class _Attempt:
             elif kind == "spark" and event is not None and refusal is None:
                 refusal = event
                 self.before = len(self.exits)
-                if self.opened and not _cluster.final(refusal) and not _cluster.lost(refusal):
+                if self.opened and not _spoken.final(refusal) and not _spoken.lost(refusal):
                     patience = time.monotonic() + WORD
                 else:
                     hub.stop()
-            if not self.opened and refusal is None and waited > self.limit + 5:  # the hub has a limit of its own, and says what is awaited
+            if (
+                not self.opened and refusal is None and waited > self.limit + 5
+            ):  # the hub has a limit of its own, and says what is awaited
                 refusal = self.too_few()
                 hub.stop()
 
     def too_few(self) -> HoraError:
-        slots = ", and this job has let go of them for another that may wait too" if self.elastic and self.present else ""
+        slots = (
+            ", and this job has let go of them for another that may wait too" if self.elastic and self.present else ""
+        )
         return HoraError(
             f"spark.run: {self.present} of {self.least} workers started in {self.limit:.0f} s: the cluster may have fewer than {self.least} free "
             f"task slots{slots}; give a smaller {self.words.least if self.elastic else self.words.np}, or wait longer with HORA_START_TIMEOUT"

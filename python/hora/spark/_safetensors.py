@@ -1,4 +1,5 @@
-"""Weights as a safetensors file: a head of JSON that says where each tensor lies, and their bytes one after the other."""
+"""Weights as a safetensors file: a head of JSON that says where each tensor lies, and their bytes one after the
+other."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ import numpy as np
 from ..errors import ArgumentError
 
 _NAMES = {
-    "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8",
+    "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "int32": "I32",
+    "int16": "I16", "int8": "I8",
     "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "BOOL",
 }  # fmt: skip
 
@@ -58,5 +60,7 @@ def loads(data: bytes) -> dict[str, np.ndarray]:
     for name, said in json.loads(data[8 : 8 + length]).items():
         if name != "__metadata__":
             start, end = said["data_offsets"]
-            found[name] = np.frombuffer(data[8 + length + start : 8 + length + end], kinds[said["dtype"]]).reshape(said["shape"])
+            found[name] = np.frombuffer(data[8 + length + start : 8 + length + end], kinds[said["dtype"]]).reshape(
+                said["shape"]
+            )
     return found

@@ -1,4 +1,5 @@
-"""A fitted model at work in a Spark worker: loaded once, asked in batches of limited bytes, with failing rows found and listed."""
+"""A fitted model at work in a Spark worker: loaded once, asked in batches of limited bytes, with failing rows found and
+listed."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ class Given:
 
 
 def load(given: Given) -> Any:
-    """The model, once a worker. Spark's workers serve one task after the other, and the next one's GPU may be another."""
+    """The model, once a worker. Spark's workers serve one task after the other, and the next one's GPU may be
+    another."""
     global _placed
     place = _place(given.threads)
     if given.digest not in _loaded:
@@ -45,7 +47,9 @@ def load(given: Given) -> Any:
         if given.loads:
             model = model()
             if model is None:
-                raise ArgumentError("predict: the function that loads the model returned nothing; let it return the model")
+                raise ArgumentError(
+                    "predict: the function that loads the model returned nothing; let it return the model"
+                )
         model = getattr(model, "ensemble", model)
         asked = model if isinstance(model, _votes.Ensemble) else _members.known(model)
         _loaded[given.digest], _placed = asked, None
@@ -98,7 +102,8 @@ def one_thread(model: Any) -> Any:
 
 
 def said(load: Callable[[], Any], given: Given, row: Any) -> str:
-    """How Spark names what a model predicts for a row, or what is wrong: `error: ` and `failed: ` begin such a sentence."""
+    """How Spark names what a model predicts for a row, or what is wrong: `error: ` and `failed: ` begin such a
+    sentence."""
     try:
         model = load()
     except Exception as e:
@@ -123,7 +128,9 @@ def ask(model: Any, given: Given, columns: Columns) -> tuple[np.ndarray, np.ndar
     if shares is not None and not isinstance(model, _members._Function):
         classes = model.classes()
         best = shares.argmax(axis=1)
-        values = model.answer(x, columns) if type(model) is _members.Asked else best if classes is None else classes[best]
+        values = (
+            model.answer(x, columns) if type(model) is _members.Asked else best if classes is None else classes[best]
+        )
     else:
         values = model.answer(x, columns)
     values = np.asarray(values)
@@ -136,9 +143,19 @@ def ask(model: Any, given: Given, columns: Columns) -> tuple[np.ndarray, np.ndar
 
 def kind_of(values: np.ndarray) -> str:
     """How Spark names what the predictions are."""
-    one = {"f": "double", "i": "bigint", "u": "bigint", "b": "boolean", "U": "string", "S": "string", "O": "string"}.get(values.dtype.kind)
+    one = {
+        "f": "double",
+        "i": "bigint",
+        "u": "bigint",
+        "b": "boolean",
+        "U": "string",
+        "S": "string",
+        "O": "string",
+    }.get(values.dtype.kind)
     if one is None:
-        raise ArgumentError(f"predict: predictions of type {values.dtype} have no column type; return numbers, text or rows of numbers")
+        raise ArgumentError(
+            f"predict: predictions of type {values.dtype} have no column type; return numbers, text or rows of numbers"
+        )
     return one if values.ndim == 1 else f"array<{one}>"
 
 
@@ -226,7 +243,9 @@ def _search(rows: int, step: int, given: Given, call: Callable[[Any], tuple[np.n
             errors[start] = f"{type(e).__name__}: {e}"
             failed += 1
             if failed >= MOST_FAILURES and failed == start + 1:
-                raise HoraError(f"predict: the model fails on each of the first {failed} rows of a batch: {type(e).__name__}: {e}") from e
+                raise HoraError(
+                    f"predict: the model fails on each of the first {failed} rows of a batch: {type(e).__name__}: {e}"
+                ) from e
         else:
             values[start:end] = some.tolist()
             if shares is not None and their is not None:
@@ -242,7 +261,9 @@ def arrow_values(values: Any, kind: str) -> Any:
         kind.removeprefix("array<").rstrip(">")
     ]
     if isinstance(values, np.ndarray) and values.dtype.kind in "fiub":
-        wanted = {"double": np.float64, "bigint": np.int64, "boolean": np.bool_}.get(kind.removeprefix("array<").rstrip(">"))
+        wanted = {"double": np.float64, "bigint": np.int64, "boolean": np.bool_}.get(
+            kind.removeprefix("array<").rstrip(">")
+        )
         if wanted is not None and values.ndim == 1:
             return pa.array(values.astype(wanted, copy=False))
         if wanted is not None:
@@ -251,7 +272,9 @@ def arrow_values(values: Any, kind: str) -> Any:
     try:
         return pa.array(items, pa.list_(one) if kind.startswith("array<") else one)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as e:
-        raise ArgumentError(f"predict: predictions are no {kind}, as the first row's was: {e}; say what they are with returns=") from None
+        raise ArgumentError(
+            f"predict: predictions are no {kind}, as the first row's was: {e}; say what they are with returns="
+        ) from None
 
 
 def matrix(values: np.ndarray) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import inspect
 import os
 import pickle
@@ -12,15 +13,17 @@ from typing import Any
 
 from ..errors import ArgumentError, HoraError
 from . import _batches, _frames, _members, _net, _net_stages, _packages, _scorer, _stages, _travel, _votes
-from ._ensemble import TAKEN
+from ._ensemble import TAKEN, PartitionEnsembleModel
 from ._params import is_spark
 from ._tables import fresh, need
 
 _WHO = "predict"
+_FRONT_ENDS = ("horovod", "sparkdl")  # packages whose transformers have for_predict
 
 
 def predict(
-    model: Any, df: Any, *, features: str | Sequence[str] | None = None, output: str = "prediction", probability: str | None = None,
+    model: Any, df: Any, *, features: str | Sequence[str] | None = None, output: str = "prediction",
+    probability: str | None = None,
     errors: str | None = "prediction_error", returns: str | None = None, batch_bytes: int = 16 << 20, threads: int = 0,
     progress: Callable[[int, int], Any] | None = None,
 ) -> Any:  # fmt: skip
@@ -29,32 +32,40 @@ def predict(
     >>> scored = hora.spark.predict(model, df, features=["a", "b", "c"])
     >>> scored.where("prediction_error is not null").show()      # the rows that failed, and why
 
-    model: a fitted ensemble, estimator, Booster, torch module or function of a mapping of columns; a model that an Estimator,
-        Horovod's estimators or HorovodEstimator fitted; the folder of a saved ensemble or EstimatorModel; or a function without
-        arguments that loads a model, which each worker calls once.
+    model: a fitted ensemble, estimator, Booster, torch module or function of a mapping of columns; a model that an
+        Estimator, Horovod's estimators or HorovodEstimator fitted; the folder of a saved one of these; or a
+        function without arguments that loads a model, which each worker calls once.
     features: the columns, in the order of the model's; those that were fitted with columns know their own.
     probability: a column for the classes' probabilities, where the model has them.
-    errors: a column that says what is wrong with a row whose prediction is null; None ends the job at the first such row.
-    returns: the type of the predictions, as "double"; without it a first row is predicted to see. With "array<double>" what a
-        torch module or a function returns is given as it is, and not the likeliest class.
-    batch_bytes: of features that the model is given at a time. threads: of a task; 0 takes the cores that Spark gives it.
+    errors: a column that says what is wrong with a row whose prediction is null; None ends the job at the first such
+        row.
+    returns: the type of the predictions, as "double"; without it a first row is predicted to see. With "array<double>"
+        what a torch module or a function returns is given as it is, and not the likeliest class.
+    batch_bytes: of features that the model is given at a time. threads: of a task; 0 takes the cores that Spark gives
+        it.
     progress: called with (rows predicted, rows that failed) as tasks end; not under Connect.
     """
     if not is_spark(df):
-        raise ArgumentError(f"predict: df is a {type(df).__name__}; give a Spark DataFrame (a fitted ensemble predicts others by itself)")
+        raise ArgumentError(
+            f"predict: df is a {type(df).__name__}; give a Spark DataFrame (a fitted ensemble predicts others by itself)"
+        )
     if batch_bytes < 1:
         raise ArgumentError(f"predict: batch_bytes is {batch_bytes}; give a number of bytes, as 16 << 20")
     kind = "" if returns is None else known_kind(returns)
+    if isinstance(model, (str, os.PathLike)):
+        model = _saved(str(model))
     asks = getattr(model, "for_predict", None)  # of the transformers of other front ends
     found, loads, own, its = (*_found(model), None, "") if asks is None else asks(df)
-    known = getattr(found, "ensemble", found)
+    known = found._votes if isinstance(found, PartitionEnsembleModel) else found
     if isinstance(known, _net.Net):
         own, its = list(known.features), known.kind_of_answers()
     elif isinstance(known, _votes.Ensemble):
         own, its = list(known.layout.names), ensemble_kind(known)
     names = own if features is None else [features] if isinstance(features, str) else list(features)
     if names is None:
-        raise ArgumentError("predict: features is missing; name the columns that the model is asked with, in their order")
+        raise ArgumentError(
+            "predict: features is missing; name the columns that the model is asked with, in their order"
+        )
     if own is not None and names != own:
         what = "ensemble" if isinstance(known, _votes.Ensemble) else "model"
         raise ArgumentError(f"predict: features are {names}; the {what} was fitted with {own}")
@@ -63,12 +74,13 @@ def predict(
         need(name, df.columns, _WHO)
     fresh((output, probability, errors), df.columns, _WHO, "say output=, probability= or errors= for another name")
     _frames.taken(df, names, _WHO)  # which refuses what no array is made of
-    blob = _travel.dumps(known, "the model")
+    blob = _travel.pickled_with_code(known, "the model")
     _packages.check(df.sparkSession, _packages.of_model(known, blob), _WHO, getattr(known, "path", ()))
     given = _scorer.Given(
         blob,
         loads,
-        hashlib.sha256(blob).hexdigest() + (secrets.token_hex(8) if loads else ""),  # what it reads may be another the next time
+        hashlib.sha256(blob).hexdigest()
+        + (secrets.token_hex(8) if loads else ""),  # what it reads may be another the next time
         names,
         kind,
         probability is not None,
@@ -88,14 +100,32 @@ def ensemble_kind(e: _votes.Ensemble) -> str:
     return "double" if e.classes is None else _scorer.kind_of(e.classes)
 
 
+def _saved(path: str) -> Any:
+    """The model in a folder that was saved: hora's own, or a transformer of a front end's, which its class loads."""
+    meta = _stages.metadata(path)
+    if "hora" in meta:
+        meta, blobs = _stages.read_saved(path)
+        return (_net_stages.net_of if meta["hora"]["kind"] == "trained" else _stages.ensemble)(meta, blobs)
+    name = str(meta.get("class", "thing"))
+    home, _, cls = name.rpartition(".")
+    if home.partition(".")[0] not in _FRONT_ENDS:
+        raise ArgumentError(f"predict: {path} holds a {name}; load it with its class, and call its transform")
+    try:
+        known = getattr(importlib.import_module(home), cls)
+    except (ImportError, AttributeError) as e:
+        raise HoraError(
+            f"predict: {path} holds a {name}, which cannot be loaded here: {e}; install the wheel of hora-compat"
+        ) from e
+    if not hasattr(known, "for_predict"):
+        raise ArgumentError(f"predict: {path} holds a {name}, not a fitted model; fit it, and save what that gives")
+    return known.load(path)
+
+
 def _found(model: Any) -> tuple[Any, bool]:
     """A model, or a function that loads one; and whether it is such a function."""
-    if isinstance(model, (str, os.PathLike)):
-        meta, blobs = _stages.read(str(model))
-        return (_net_stages.net_of if meta["hora"]["kind"] == "trained" else _stages.ensemble)(meta, blobs), False
     if isinstance(getattr(model, "net", None), _net.Net):
         return model.net, False
-    if isinstance(model, (_votes.Ensemble, _net.Net)) or hasattr(model, "ensemble"):
+    if isinstance(model, (_votes.Ensemble, _net.Net, PartitionEnsembleModel)):
         return model, False
     if isinstance(model, type):
         raise ArgumentError(f"predict: model is the class {model.__name__}; give a fitted model")
@@ -131,8 +161,11 @@ def _first(df: Any, given: _scorer.Given) -> str:
 
 
 def _asked_here(df: Any, given: _scorer.Given, row: Any) -> str:
-    """What a fitted model says of a row, without a job: it is in this process already, and with it all that it is made of."""
-    return _scorer.said(lambda: _scorer.one_thread(_members.known(pickle.loads(given.model))), given, row)  # the user's own stays as it is
+    """What a fitted model says of a row, without a job: it is in this process already, and with it all that it is made
+    of."""
+    return _scorer.said(
+        lambda: _scorer.one_thread(_members.known(pickle.loads(given.model))), given, row
+    )  # the user's own stays as it is
 
 
 def _asked_there(df: Any, given: _scorer.Given, row: Any) -> str:
@@ -181,11 +214,18 @@ def known_kind(kind: str) -> str:
     """A type of predictions as it is named here; raises where it is none."""
     one = kind.strip().lower().replace(" ", "")
     inner = one[6:-1] if one.startswith("array<") and one.endswith(">") else one
-    inner = {"long": "bigint", "int": "bigint", "integer": "bigint", "float": "double", "bool": "boolean", "text": "string"}.get(
-        inner, inner
-    )
+    inner = {
+        "long": "bigint",
+        "int": "bigint",
+        "integer": "bigint",
+        "float": "double",
+        "bool": "boolean",
+        "text": "string",
+    }.get(inner, inner)
     if inner not in ("double", "bigint", "boolean", "string"):
-        raise ArgumentError(f"predict: returns={kind!r} is not known; say double, bigint, boolean or string, or array<double> and the like")
+        raise ArgumentError(
+            f"predict: returns={kind!r} is not known; say double, bigint, boolean or string, or array<double> and the like"
+        )
     return f"array<{inner}>" if one.startswith("array<") else inner
 
 
@@ -198,6 +238,14 @@ def transform(model: Any, df: Any) -> Any:
     fresh((model.getOrDefault("prediction"), probability), df.columns, "transform", TAKEN)
     blob = pickle.dumps(e, protocol=5)
     given = _scorer.Given(
-        blob, False, hashlib.sha256(blob).hexdigest(), list(e.layout.names), ensemble_kind(e), bool(probability), False, 16 << 20, 0
+        blob,
+        False,
+        hashlib.sha256(blob).hexdigest(),
+        list(e.layout.names),
+        ensemble_kind(e),
+        bool(probability),
+        False,
+        16 << 20,
+        0,
     )
     return scored(df, given, model.getOrDefault("prediction"), probability or None, None, None)

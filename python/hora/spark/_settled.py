@@ -1,4 +1,5 @@
-"""What a run is of: what may not change between its parts, for what goes on would be the history and the weights of neither."""
+"""What a run is of: what may not change between its parts, for what goes on would be the history and the weights of
+neither."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from . import _code
 
 WHO = "Estimator.fit"
 _PARAMS = (
-    "batch_size", "learning_rate", "seed", "weight", "validation", "accumulate", "shuffle", "steps", "class_weight", "loss_weights",
+    "batch_size", "learning_rate", "seed", "weight", "validation", "accumulate", "shuffle", "steps", "class_weight",
+    "loss_weights",
     "compression", "shapes", "label_shapes",
 )  # fmt: skip
 
@@ -24,11 +26,14 @@ _busy: set[tuple[str, str]] = set()
 _lock = threading.Lock()
 
 
-def settled(e: Any, s: dict[str, Any], kind: str, features: Any, labels: Any, np: int, table: Mapping[str, Any]) -> dict[str, Any]:
+def settled(
+    e: Any, s: dict[str, Any], kind: str, features: Any, labels: Any, np: int, table: Mapping[str, Any]
+) -> dict[str, Any]:
     """All of it as plain values. table: what `_frames.looked_at` has found out about the rows."""
     found = {k: s[k] for k in _PARAMS} | {"features": list(features), "label": list(labels), "np": np, "kind": kind}
     found |= {
-        "loss": _named(e.loss), "optimizer": _optimizer(e.optimizer if e.optimizer is not None else getattr(e.model, "optimizer", None)),
+        "loss": _named(e.loss),
+        "optimizer": _optimizer(e.optimizer if e.optimizer is not None else getattr(e.model, "optimizer", None)),
         "transform": _named(e.row_transform), "minibatch": _named(e.minibatch), "model": _model(e.model, kind), **table,
         "code": _codes(e, kind),
     }  # fmt: skip
@@ -36,7 +41,8 @@ def settled(e: Any, s: dict[str, Any], kind: str, features: Any, labels: Any, np
 
 
 def check(run: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Raises where a run would go on with something else; code that has changed, as where a fault was mended, is said."""
+    """Raises where a run would go on with something else; code that has changed, as where a fault was mended, is
+    said."""
     k = next((k for k in now if k != "code" and before.get(k) != now[k]), None)
     if k is None:
         other = [n for n, word in now.get("code", {}).items() if _code.differs(before.get("code", {}).get(n), word)]
@@ -89,7 +95,9 @@ def _named(thing: Any) -> Any:
 
 def _codes(e: Any, kind: str) -> dict[str, str]:
     """A word for each place where code of the user's stands."""
-    model = [type(m) for m in e.model.modules()] if kind == "torch" else [type(e.model)] if kind == "keras" else [e.model]
+    model = (
+        [type(m) for m in e.model.modules()] if kind == "torch" else [type(e.model)] if kind == "keras" else [e.model]
+    )
     given = {"loss": _flat(e.loss), "transform": [e.row_transform], "minibatch": [e.minibatch], "model": model}
     words = {name: _code.digest(*things) for name, things in given.items()}
     return {name: word for name, word in words.items() if word is not None}
@@ -121,14 +129,14 @@ def _plain(value: Any) -> Any:
 def _model(model: Any, kind: str) -> Any:
     """Its layers and the shapes of its weights, whose values a program that is started anew may draw anew."""
     if kind == "torch":
-        return summary(model)
+        return module_digest(model)
     if kind == "keras":
         layers = [type(layer).__name__ for layer in getattr(model, "layers", ())]
         return f"{type(model).__name__} {_digest([layers, [tuple(w.shape) for w in model.weights]])}"
     return model.settled() if callable(getattr(model, "settled", None)) else _named(model)
 
 
-def summary(module: Any) -> str:
+def module_digest(module: Any) -> str:
     """A torch module's name, and a digest of what it is made of."""
     weights = [(k, tuple(v.shape)) for k, v in module.state_dict().items() if hasattr(v, "shape")]
     return f"{type(module).__name__} {_digest([re.sub(r'0x[0-9a-f]+', '', repr(module)), weights])}"

@@ -1,4 +1,5 @@
-"""SQL that trains: `select train_xgboost(features, label, '-num_round 10') as (model_id, model) from …`, one model a reducer."""
+"""SQL that trains: `select train_xgboost(features, label, '-num_round 10') as (model_id, model) from …`, one model a
+reducer."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ _UNION = re.compile(r"(?<!\w)(?:union|intersect|except|minus)\b", re.IGNORECASE)
 _SET = re.compile(r"^\s*set\s+([\w.]+)\s*=\s*(.*?)\s*$", re.IGNORECASE | re.DOTALL)
 _WITH = re.compile(r"\bwith\s+", re.IGNORECASE)
 _NAMED = re.compile(r"\s*[\w`]+\s*(?:\([^()]*\)\s*)?as\s*\(", re.IGNORECASE)
-_CREATE = re.compile(r"^\s*create\s+(?:or\s+replace\s+)?table\s+(?:if\s+not\s+exists\s+)?[\w.`]+\s+(?=as\b)", re.IGNORECASE)
+_CREATE = re.compile(
+    r"^\s*create\s+(?:or\s+replace\s+)?table\s+(?:if\s+not\s+exists\s+)?[\w.`]+\s+(?=as\b)", re.IGNORECASE
+)
 
 
 def register_sql(spark: Any) -> Sql:
@@ -68,7 +71,9 @@ class Sql:
         if not name.isidentifier():
             raise ArgumentError(f"sql.register: {name!r} is no name; use letters, digits and _")
         if not callable(function):
-            raise ArgumentError(f"sql.register: {name!r} is a {type(function).__name__}; give a function of (columns, options)")
+            raise ArgumentError(
+                f"sql.register: {name!r} is a {type(function).__name__}; give a function of (columns, options)"
+            )
         self.functions[name] = function
 
     def __call__(self, text: str) -> Any:
@@ -111,11 +116,13 @@ class Sql:
 
     def _train(self, call: Call) -> str:
         train = _trainers.trainer(call.name, call.options, self.functions)
-        source = self.spark.sql(f"{call.named}select {call.arguments[0]} as features, {call.arguments[1]} as label {call.source}")
+        source = self.spark.sql(
+            f"{call.named}select {call.arguments[0]} as features, {call.arguments[1]} as label {call.source}"
+        )
         source = source.select(*_frames.taken(source, ["features", "label"], f"sql: {call.name}"))
         if getattr(train, "asks", False):
             train.told(*source.selectExpr("min(label)", "max(label)").first(), call.name)
-        blob = _travel.dumps(train, "the trainer")
+        blob = _travel.pickled_with_code(train, "the trainer")
         _packages.check(self.spark, [*train.packages, *_travel.packages(blob)], f"sql: {call.name}")
         given = {"spark.sql.adaptive.coalescePartitions.enabled": "false"}  # which would merge reducers
         if self.reducers is not None:
@@ -235,8 +242,17 @@ def statements(text: str) -> list[str]:
 class Call:
     """`select train_…(…) as (…) from …` inside a statement."""
 
-    def __init__(self, name: str, arguments: list[str], names: tuple[str, str], source: str, start: int, end: int) -> None:
-        self.name, self.arguments, self.names, self.source, self.start, self.end = name, arguments, names, source, start, end
+    def __init__(
+        self, name: str, arguments: list[str], names: tuple[str, str], source: str, start: int, end: int
+    ) -> None:
+        self.name, self.arguments, self.names, self.source, self.start, self.end = (
+            name,
+            arguments,
+            names,
+            source,
+            start,
+            end,
+        )
         self.options = _text(arguments[2]) if len(arguments) > 2 else ""
         self.named = ""  # the queries of a `with` that stand before it
 
@@ -265,7 +281,9 @@ def find(text: str) -> Call | None:
         )
     select = _SELECT.search(blank[: call.start()])
     if select is None:
-        raise ArgumentError(f"sql: {name} stands directly behind select and alone there; join its models with others in a select around it")
+        raise ArgumentError(
+            f"sql: {name} stands directly behind select and alone there; join its models with others in a select around it"
+        )
     close = _closing(blank, call.end() - 1, name)
     arguments = _split(clean, blank, call.end(), close)
     if len(arguments) not in (2, 3):
@@ -298,7 +316,14 @@ def _name(call: re.Match[str]) -> str:
 
 def _named(clean: str, blank: str, before: int) -> str:
     """`with a as (…), b as (…) `, as far as it stands before a place."""
-    found = next((m for m in _WITH.finditer(blank, 0, before) if blank.count("(", 0, m.start()) == blank.count(")", 0, m.start())), None)
+    found = next(
+        (
+            m
+            for m in _WITH.finditer(blank, 0, before)
+            if blank.count("(", 0, m.start()) == blank.count(")", 0, m.start())
+        ),
+        None,
+    )
     if found is None:
         return ""
     parts, at = [], found.end()

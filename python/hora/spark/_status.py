@@ -1,7 +1,7 @@
 """The line under a job's output that says how it stands: on a terminal, and as one in a notebook's cell.
 
-What it shows comes from the hub's events and from what ranks tell with hora.report. Whoever prints on the same terminal does
-so within `aside`, which takes the line away and puts it back.
+What it shows comes from the hub's events and from what ranks tell with hora.report. Whoever prints on the same terminal
+does so within `aside`, which takes the line away and puts it back.
 """
 
 from __future__ import annotations
@@ -115,7 +115,9 @@ class Status:
                     self._show(text)
                 return
             self._clear()
-            self._drawn = text[: max(0, shutil.get_terminal_size().columns - 1)]  # a line that wraps could not be taken away
+            self._drawn = text[
+                : max(0, shutil.get_terminal_size().columns - 1)
+            ]  # a line that wraps could not be taken away
             self._to.write(self._drawn)
             self._to.flush()
 

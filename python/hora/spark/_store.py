@@ -1,4 +1,5 @@
-"""Folders where runs are kept: a path that all machines share, or a URL that fsspec knows. And what a run leaves there."""
+"""Folders where runs are kept: a path that all machines share, or a URL that fsspec knows. And what a run leaves
+there."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ class Store:
 
     @property
     def checkpoints(self) -> tuple[str, ...]:
-        """The names that they have in turn: a write to a URL may be torn, and leaves the one before; a file is replaced at once."""
+        """The names that they have in turn: a write to a URL may be torn, and leaves the one before; a file is replaced
+        at once."""
         return ("checkpoint",) if self.local else ("checkpoint", "checkpoint.other")
 
     @property
@@ -64,7 +66,8 @@ class Store:
             return None
 
     def write(self, name: str, data: bytes) -> None:
-        """A whole file, or none: what was there before is there until the new one is whole. That of a URL may be torn by a failure."""
+        """A whole file, or none: what was there before is there until the new one is whole. That of a URL may be torn
+        by a failure."""
         path = self.path(name)
         if self._fs is not None:
             self._fs.makedirs(os.path.dirname(path), exist_ok=True)
@@ -83,9 +86,13 @@ def _remote(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
     try:
         import fsspec
     except ImportError:
-        raise HoraError(f"the store {url} is read with the package fsspec, which is not here; run `pip install fsspec`") from None
+        raise HoraError(
+            f"the store {url} is read with the package fsspec, which is not here; run `pip install fsspec`"
+        ) from None
     try:
-        fs, path = fsspec.core.url_to_fs("s3://" + url.partition("://")[2] if url.startswith(("s3a://", "s3n://")) else url, **options)
+        fs, path = fsspec.core.url_to_fs(
+            "s3://" + url.partition("://")[2] if url.startswith(("s3a://", "s3n://")) else url, **options
+        )
     except ImportError as e:
         raise HoraError(f"the store {url} needs a package that is not here: {e}") from None
     except (TypeError, ValueError) as e:  # the former where options are not those of the file system
@@ -98,7 +105,9 @@ def seal(store: Store, run: str, token: str) -> None:
     try:
         store.write(f"runs/{run}/seal", token.encode())
     except OSError as e:
-        raise ArgumentError(f"Estimator.fit: the store {store.url} cannot be written: {e.strerror or e}; give another folder") from e
+        raise ArgumentError(
+            f"Estimator.fit: the store {store.url} cannot be written: {e.strerror or e}; give another folder"
+        ) from e
 
 
 def restore(store: Store, plan: Plan) -> tuple[int, bytes | None, list[dict[str, float]]]:
@@ -149,6 +158,10 @@ def checkpoint(store: Store, plan: Plan, epoch: int, history: list[dict[str, flo
     """What a run goes on from: so many epochs are done. The one before stays until this one is whole."""
     _same_folder(store, plan)
     head = json.dumps({"epoch": epoch, "history": history, "settled": plan.settled}).encode()
-    name = store.checkpoints[(store.checkpoints.index(store.last) + 1) % len(store.checkpoints)] if store.last else store.checkpoints[0]
+    name = (
+        store.checkpoints[(store.checkpoints.index(store.last) + 1) % len(store.checkpoints)]
+        if store.last
+        else store.checkpoints[0]
+    )
     store.write(f"runs/{plan.run}/{name}", _HEAD.pack(zlib.crc32(state, zlib.crc32(head)), len(head)) + head + state)
     store.last = name

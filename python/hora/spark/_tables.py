@@ -1,4 +1,5 @@
-"""Tables of any kind as columns: a mapping from name to NumPy array, lists as matrices; and matrices of features from them."""
+"""Tables of any kind as columns: a mapping from name to NumPy array, lists as matrices; and matrices of features from
+them."""
 
 from __future__ import annotations
 
@@ -26,9 +27,15 @@ def columns_of(table: Any, wanted: Sequence[str] | None, who: str) -> Columns:
             table = {"features": table}
     root = type(table).__module__.partition(".")[0]
     if root == "pyarrow" and hasattr(table, "schema"):
-        names, take = list(table.schema.names), lambda name: _of_arrow(table.column(table.schema.names.index(name)), name, who)
+        names, take = (
+            list(table.schema.names),
+            lambda name: _of_arrow(table.column(table.schema.names.index(name)), name, who),
+        )
     elif root == "pandas" and hasattr(table, "columns"):
-        names, take = [str(c) for c in table.columns], lambda name: _of_series(table.iloc[:, names.index(name)], name, who)
+        names, take = (
+            [str(c) for c in table.columns],
+            lambda name: _of_series(table.iloc[:, names.index(name)], name, who),
+        )
     elif isinstance(table, Mapping):
         names, take = [str(c) for c in table], lambda name: _of_values(table[name], name, who)
     else:
@@ -42,7 +49,9 @@ def columns_of(table: Any, wanted: Sequence[str] | None, who: str) -> Columns:
     found = {name: take(name) for name in (names if wanted is None else wanted)}
     lengths = {len(v) for v in found.values()}
     if len(lengths) > 1:
-        raise ArgumentError(f"{who}: the columns have different numbers of rows: {', '.join(f'{k} {len(v)}' for k, v in found.items())}")
+        raise ArgumentError(
+            f"{who}: the columns have different numbers of rows: {', '.join(f'{k} {len(v)}' for k, v in found.items())}"
+        )
     return found
 
 
@@ -54,7 +63,11 @@ def need(name: str, names: Iterable[str], who: str, what: str = "column") -> Non
     if name in names:
         return
     near = difflib.get_close_matches(name, names, 3)
-    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"it has {', '.join(map(repr, names[:20])) or 'none'}"
+    hint = (
+        f"did you mean {' or '.join(map(repr, near))}?"
+        if near
+        else f"it has {', '.join(map(repr, names[:20])) or 'none'}"
+    )
     raise ArgumentError(f"{who}: the table has no {what} {name!r}; {hint}")
 
 
@@ -73,7 +86,8 @@ def nans(columns: Columns) -> dict[str, int]:
 
 
 def tell_nans(found: Mapping[str, int], features: Sequence[str], who: str) -> None:
-    """NaN in features is a value, which models are given as it is; that is said. In what else is trained with it is refused."""
+    """NaN in features is a value, which models are given as it is; that is said. In what else is trained with it is
+    refused."""
     other = [f"{n!r} ({c:,})" for n, c in found.items() if n not in features]
     if other:
         raise ArgumentError(f"{who}: there is NaN in {', '.join(other)}; fill or drop such rows first")
@@ -98,7 +112,9 @@ def _type(value: Any) -> str:
 
 def _nulls(count: int, name: str, who: str) -> None:
     if count:
-        raise ArgumentError(f"{who}: column {name!r} has {count:,} null value{'s' * (count > 1)}; fill or drop such rows first")
+        raise ArgumentError(
+            f"{who}: column {name!r} has {count:,} null value{'s' * (count > 1)}; fill or drop such rows first"
+        )
 
 
 def _of_arrow(column: Any, name: str, who: str) -> np.ndarray:
@@ -126,12 +142,21 @@ def _of_arrow(column: Any, name: str, who: str) -> np.ndarray:
         values = _of_arrow(flat, name, who)
         if values.dtype.kind not in "fiub":
             _unsupported(str(kind), name, who)
-        return values.reshape(rows, -1) if rows else values.reshape(0, kind.list_size if pa.types.is_fixed_size_list(kind) else 0)
+        return (
+            values.reshape(rows, -1)
+            if rows
+            else values.reshape(0, kind.list_size if pa.types.is_fixed_size_list(kind) else 0)
+        )
     if pa.types.is_decimal(kind):
         return column.cast(pa.float64()).to_numpy(zero_copy_only=False)
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
         return column.to_numpy(zero_copy_only=False)
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+    if (
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+    ):
         return _objects(column.to_pylist())
     if pa.types.is_temporal(kind):
         return column.to_numpy(zero_copy_only=False)
@@ -213,7 +238,8 @@ def _unsupported(kind: str, name: str, who: str) -> None:
 
 @dataclass(frozen=True)
 class Layout:
-    """How columns of features lie beside each other in one matrix: names and widths (0 is a plain column of one number a row)."""
+    """How columns of features lie beside each other in one matrix: names and widths (0 is a plain column of one number
+    a row)."""
 
     names: tuple[str, ...]
     widths: tuple[int, ...]
@@ -222,7 +248,9 @@ class Layout:
     def of(cls, columns: Columns, names: Sequence[str], who: str) -> Layout:
         for name in names:
             if columns[name].dtype.kind not in "fiub":
-                raise ArgumentError(f"{who}: feature {name!r} holds no numbers; encode it as numbers, or leave it out of features=")
+                raise ArgumentError(
+                    f"{who}: feature {name!r} holds no numbers; encode it as numbers, or leave it out of features="
+                )
         return cls(tuple(names), tuple(columns[n].shape[1] if columns[n].ndim == 2 else 0 for n in names))
 
     @property
@@ -240,7 +268,9 @@ class Layout:
         for one in [wanted] if isinstance(wanted, (str, int)) else wanted:
             if isinstance(one, (int, np.integer)):
                 if not 0 <= one < len(wide):
-                    raise ArgumentError(f"{who}: feature_subsets names column {one}, of {len(wide)}; they are counted from 0")
+                    raise ArgumentError(
+                        f"{who}: feature_subsets names column {one}, of {len(wide)}; they are counted from 0"
+                    )
                 found.append(int(one))
             elif one in self.names:
                 at = self.names.index(one)
@@ -256,7 +286,9 @@ class Layout:
         parts = [columns[n] if columns[n].ndim == 2 else columns[n][:, None] for n in self.names]
         for part, width, name in zip(parts, self.widths, self.names, strict=True):
             if part.shape[1] != max(1, width):
-                raise ArgumentError(f"column {name!r} has {part.shape[1]} values a row where the models were fitted with {max(1, width)}")
+                raise ArgumentError(
+                    f"column {name!r} has {part.shape[1]} values a row where the models were fitted with {max(1, width)}"
+                )
         kind = np.float32 if all(p.dtype == np.float32 for p in parts) else np.float64
         whole = parts[0] if len(parts) == 1 else np.concatenate([p.astype(kind, copy=False) for p in parts], axis=1)
         if subset is not None:

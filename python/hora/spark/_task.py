@@ -1,7 +1,7 @@
 """What a Spark task does: start the agent and stay until it has ended.
 
-The function travels by value, since it is nested: executors need pyspark, pyarrow and hora, of whatever place. It holds no
-secret in its name, its arguments or its environment; the closure has it, and the agent reads it from a pipe.
+The function travels by value, since it is nested: executors need pyspark, pyarrow and hora, of whatever place. It holds
+no secret in its name, its arguments or its environment; the closure has it, and the agent reads it from a pipe.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ SCHEMA = "code long"
 
 
 def make(config: dict[str, Any]) -> Callable[[Any], Any]:
-    """The task. `config`: hub, secret, program, shipped, digest, machine, version, python, feed, openmp, unreached, first, inside, local."""
+    """The task. `config`: hub, secret, program, shipped, digest, machine, version, python, feed, openmp, unreached,
+    first, inside, local."""
 
     def task(batches: Any) -> Any:
         import hashlib
@@ -58,17 +59,23 @@ def make(config: dict[str, Any]) -> Callable[[Any], Any]:
 
             path = SparkFiles.get(config["shipped"])
             if not fits(path):
-                refuse(f"the program hora did not reach the executor on {where}: install hora's wheel of version {config['version']} there")
+                refuse(
+                    f"the program hora did not reach the executor on {where}: install hora's wheel of version {config['version']} there"
+                )
             os.chmod(path, 0o755)
             return path
 
         def environment() -> dict[str, str]:
             env = {
-                k: v for k, v in os.environ.items() if not k.startswith(("PYTHON_WORKER_FACTORY_", "PYTHON_UNIX_DOMAIN_", "HORA_SECRET"))
+                k: v
+                for k, v in os.environ.items()
+                if not k.startswith(("PYTHON_WORKER_FACTORY_", "PYTHON_UNIX_DOMAIN_", "HORA_SECRET"))
             }
             if not config["openmp"]:  # Spark's: as many as the task has cores, which is one
                 env.pop("OMP_NUM_THREADS", None)
-            env["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)  # with what addPyFile and addArtifacts brought
+            env["PYTHONPATH"] = os.pathsep.join(
+                p for p in sys.path if p
+            )  # with what addPyFile and addArtifacts brought
             env["HORA_SPARK_PYTHON"] = sys.executable
             return env
 
@@ -76,7 +83,11 @@ def make(config: dict[str, Any]) -> Callable[[Any], Any]:
             from pyspark import TaskContext
 
             context = TaskContext.get()
-            mine = list(context.resources()["gpu"].addresses) if context is not None and "gpu" in context.resources() else []
+            mine = (
+                list(context.resources()["gpu"].addresses)
+                if context is not None and "gpu" in context.resources()
+                else []
+            )
             visible = [d for d in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if d]
             return ",".join(visible[int(d)] if visible and d.isdigit() and int(d) < len(visible) else d for d in mine)
 
@@ -86,7 +97,9 @@ def make(config: dict[str, Any]) -> Callable[[Any], Any]:
                 f"the executor on {where} has Python {mine} and the driver {theirs}: set PYSPARK_PYTHON to an interpreter of the same version"
             )
         if importlib.util.find_spec("hora") is None:
-            refuse(f"the executor on {where} has no module hora for {sys.executable}: install hora's wheel there, as on the driver")
+            refuse(
+                f"the executor on {where} has no module hora for {sys.executable}: install hora's wheel there, as on the driver"
+            )
         import hora
 
         if hora.__version__ != config["version"]:
@@ -152,7 +165,9 @@ def make(config: dict[str, Any]) -> Callable[[Any], Any]:
             if first is not None:
                 yield from first.beats(agent)
             code = agent.wait()
-            if code == config["unreached"]:  # or the job's own code, which has lost a host: the hub tells why, and a new start may follow
+            if (
+                code == config["unreached"]
+            ):  # or the job's own code, which has lost a host: the hub tells why, and a new start may follow
                 reader.join(5)
                 said = last[0].decode(errors="replace").strip().removeprefix("hora: ")
                 if not said.startswith("the job has ended: "):

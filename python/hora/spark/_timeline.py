@@ -1,4 +1,5 @@
-"""The timeline of a job on a cluster: rank 0 writes it beside itself, and the driver keeps it where the path lies that was asked for."""
+"""The timeline of a job on a cluster: rank 0 writes it beside itself, and the driver keeps it where the path lies that
+was asked for."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ def hidden(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def check(path: str) -> None:
-    """Whether it can be written, before the job has done its work for it; opened so that a file system which only appends has no objection."""
+    """Whether it can be written, before the job has done its work for it; opened so that a file system which only
+    appends has no objection."""
     there = os.path.lexists(path)
     try:
         open(path, "ab").close()
@@ -46,7 +48,8 @@ def check(path: str) -> None:
 
 
 def borrow(left: str) -> str | None:
-    """In a worker: where it writes a timeline if it is, or becomes, rank 0. The agent removes what lies there with the worker's result."""
+    """In a worker: where it writes a timeline if it is, or becomes, rank 0. The agent removes what lies there with the
+    worker's result."""
     names = [n for n in _NAMES if os.environ.get(n)]
     if not names or os.environ[names[0]] == _DYNAMIC:
         return None
@@ -105,7 +108,8 @@ def _begin(records: list[dict[str, Any]]) -> int:
 
 
 def keep(path: str, pieces: list[bytes]) -> None:
-    """Write it from its begin to its end, once: a mount that cannot seek takes that too. What only appends keeps what it had, and gets a file beside it."""
+    """Write it from its begin to its end, once: a mount that cannot seek takes that too. What only appends keeps what
+    it had, and gets a file beside it."""
     if not pieces:
         print(
             f"hora: warning: no rank wrote the timeline {path}: the function has not joined the job by hora.init() or hvd.init(), or rank 0 was killed",

@@ -16,7 +16,8 @@ from ..errors import ArgumentError
 from . import _members, _travel
 
 NAMES = (
-    "train_xgboost", "train_xgboost_classifier", "train_xgboost_regr", "train_randomforest", "train_randomforest_classifier",
+    "train_xgboost", "train_xgboost_classifier", "train_xgboost_regr", "train_randomforest",
+    "train_randomforest_classifier",
     "train_randomforest_regressor", "train_classifier", "train_regressor",
 )  # fmt: skip
 
@@ -29,9 +30,12 @@ tweedie_variance_power validate_parameters verbosity num_round
 """.split()
 _XGBOOST_ALSO = {"iters": "num_round", "num_rounds": "num_round", "num_threads": "nthread"}
 _FOREST = {
-    "trees": "n_estimators", "num_trees": "n_estimators", "depth": "max_depth", "max_depth": "max_depth", "vars": "max_features",
-    "num_variables": "max_features", "leafs": "max_leaf_nodes", "max_leaf_nodes": "max_leaf_nodes", "splits": "min_samples_split",
-    "min_split": "min_samples_split", "min_samples_leaf": "min_samples_leaf", "seed": "random_state", "rule": "criterion",
+    "trees": "n_estimators", "num_trees": "n_estimators", "depth": "max_depth", "max_depth": "max_depth",
+    "vars": "max_features",
+    "num_variables": "max_features", "leafs": "max_leaf_nodes", "max_leaf_nodes": "max_leaf_nodes",
+    "splits": "min_samples_split",
+    "min_split": "min_samples_split", "min_samples_leaf": "min_samples_leaf", "seed": "random_state",
+    "rule": "criterion",
 }  # fmt: skip
 
 
@@ -50,7 +54,9 @@ def options_of(text: str) -> dict[str, Any]:
         elif name and found[name] is True:
             found[name] = _value(word)
         else:
-            raise ArgumentError(f"sql: in the options {text!r} {word!r} belongs to no option; options are written -name value")
+            raise ArgumentError(
+                f"sql: in the options {text!r} {word!r} belongs to no option; options are written -name value"
+            )
     return found
 
 
@@ -93,17 +99,25 @@ class XGBoost:
         if least is None:
             return  # of no rows
         if isinstance(least, str):
-            raise ArgumentError(f"sql: {name}: labels are text, and xgboost takes numbers: number them 0, 1, …, or take train_randomforest")
+            raise ArgumentError(
+                f"sql: {name}: labels are text, and xgboost takes numbers: number them 0, 1, …, or take train_randomforest"
+            )
         if least < 0 or float(most) != int(most):
             raise ArgumentError(f"sql: {name}: labels go from {least} to {most}; number the classes 0, 1, …")
-        self.settings |= {"objective": "binary:logistic"} if most <= 1 else {"objective": "multi:softprob", "num_class": int(most) + 1}
+        self.settings |= (
+            {"objective": "binary:logistic"}
+            if most <= 1
+            else {"objective": "multi:softprob", "num_class": int(most) + 1}
+        )
         self.asks = False
 
     def __call__(self, columns: dict[str, np.ndarray]) -> bytes:
         import xgboost
 
         if columns["label"].dtype.kind not in "fiub":
-            raise ArgumentError("labels are text, and xgboost takes numbers: number them 0, 1, …, or take train_randomforest")
+            raise ArgumentError(
+                "labels are text, and xgboost takes numbers: number them 0, 1, …, or take train_randomforest"
+            )
         data = xgboost.DMatrix(_matrix(columns), label=columns["label"])
         return bytes(xgboost.train({"nthread": 1, **self.settings}, data, self.rounds).save_raw("ubj"))
 
@@ -134,9 +148,11 @@ class Registered:
     def __call__(self, columns: dict[str, np.ndarray]) -> bytes:
         model = self.function(columns, self.options)
         if model is None:
-            raise ArgumentError(f"the function {getattr(self.function, '__name__', '')} returned nothing; let it return the fitted model")
+            raise ArgumentError(
+                f"the function {getattr(self.function, '__name__', '')} returned nothing; let it return the fitted model"
+            )
         _members.known(model)
-        return _travel.dumps(model, "the fitted model")
+        return _travel.pickled_with_code(model, "the fitted model")
 
 
 def _matrix(columns: dict[str, np.ndarray]) -> np.ndarray:
@@ -156,9 +172,13 @@ def trainer(name: str, text: str, functions: dict[str, Callable[..., Any]]) -> A
         if not isinstance(rounds, int) or isinstance(rounds, bool) or rounds < 1:
             raise ArgumentError(f"sql: {name}: -num_round is {rounds!r}; give 1 or more")
         if str(options.get("objective", "")).startswith("multi:") and "num_class" not in options:
-            raise ArgumentError(f"sql: {name}: -objective {options['objective']} needs -num_class, the number of classes")
+            raise ArgumentError(
+                f"sql: {name}: -objective {options['objective']} needs -num_class, the number of classes"
+            )
         if name == "train_xgboost_regr" and str(options.get("objective", "")).startswith(("multi:", "binary:")):
-            raise ArgumentError(f"sql: {name}: -objective {options['objective']} is of classes; say train_xgboost_classifier")
+            raise ArgumentError(
+                f"sql: {name}: -objective {options['objective']} is of classes; say train_xgboost_classifier"
+            )
         if name == "train_xgboost_classifier" and "num_class" in options:
             options.setdefault("objective", "multi:softprob")
         return XGBoost(options, rounds, name == "train_xgboost_classifier" and "objective" not in options)
@@ -230,7 +250,9 @@ def numbers(said: list[Any]) -> list[Any]:
     """The same, where none is text."""
     text = next((v for v in said if isinstance(v, str)), None)
     if text is not None:
-        raise ArgumentError(f"predict_model: the model's labels are text ({text!r}); use predict_model_label, which gives text")
+        raise ArgumentError(
+            f"predict_model: the model's labels are text ({text!r}); use predict_model_label, which gives text"
+        )
     return said
 
 
@@ -265,6 +287,10 @@ def register_predictions(spark: Any) -> None:
 
         return pd.Series(by_model(model, features, True), dtype=object)
 
-    for function, kind in ((predict_model, "double"), (predict_model_label, "string"), (predict_model_proba, "array<double>")):
+    for function, kind in (
+        (predict_model, "double"),
+        (predict_model_label, "string"),
+        (predict_model_proba, "array<double>"),
+    ):
         function.__annotations__ = {"model": pd.Series, "features": pd.Series, "return": pd.Series}
         spark.udf.register(function.__name__, pandas_udf(function, kind))

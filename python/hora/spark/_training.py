@@ -1,4 +1,5 @@
-"""A rank's part in an Estimator's fit: its rows as arrays, equal steps on all ranks, epochs that are told, kept and gone on from."""
+"""A rank's part in an Estimator's fit: its rows as arrays, equal steps on all ranks, epochs that are told, kept and
+gone on from."""
 
 from __future__ import annotations
 
@@ -19,13 +20,18 @@ from . import _events, _store, _work
 from ._rows import batches
 from ._tables import Columns, Layout, columns_of, rows_of, take
 
+Batch = tuple[Any, Any, Any]  # inputs, targets, weights
+
 if TYPE_CHECKING:
     from ._validator import Validator
 
 __all__ = ["ORDER", "VALID", "Plan", "Training", "work"]
 
 WHO = "Estimator.fit"
-ORDER, VALID = "hora_order", "hora_validation"  # columns that the driver adds: a number that a row's values make, and which rows validate
+ORDER, VALID = (
+    "hora_order",
+    "hora_validation",
+)  # columns that the driver adds: a number that a row's values make, and which rows validate
 
 _PIECE = 1 << 16  # rows that are taken from Spark's task at a time
 
@@ -59,6 +65,7 @@ class Plan:
     run: str = ""
     seal: str = ""  # what the driver wrote into the run's folder
     settled: dict[str, Any] = field(default_factory=dict)  # what may not change between the parts of a run
+    keeps_optimizer: bool = False  # whether the torch kind gives the optimizer's state too
     word: str = ""  # what marks a line for the driver
 
 
@@ -103,22 +110,26 @@ def _call(training: Training) -> dict[str, Any] | None:
     if hora.rank() != 0:
         return None
     if model is None:
-        raise ArgumentError(f"{WHO}: the function {getattr(function, '__name__', function)!r} returned nothing; let it return the model")
+        raise ArgumentError(
+            f"{WHO}: the function {getattr(function, '__name__', function)!r} returned nothing; let it return the model"
+        )
     few = {n: training.rows[n][:2] for n in training.plan.features}
     outputs = _net.asked_other(model, few, training.plan.features, training.layout).shape[1]
-    return {"model": _travel.dumps(model, "the fitted model"), "outputs": (outputs,), "files": {}}
+    return {"model": _travel.pickled_with_code(model, "the fitted model"), "outputs": (outputs,), "files": {}}
 
 
 class Training:
     """What a training function gets: this rank's rows, equal steps, and where it goes on from.
 
     rows, validation: mappings from column to NumPy array (lists as matrices); `validation` is None without one.
-    batches(epoch): (x, y, w) for each step, as many on every rank; x is the matrix of features as float32, or a list with
+    batches(epoch): (x, y, w) for each step, as many on every rank; x is the matrix of features as float32, or a list
+    with
         `shapes`, y the labels (None without a label), w the weights (None without).
-    first, epochs: the epochs to go through, `range(training.first, training.epochs)`; first is 0 but for a run that goes on.
+    first, epochs: the epochs to go through, `range(training.first, training.epochs)`; first is 0 but for a run that
+        goes on.
     state: what `end_epoch` was given as state at last, as bytes, or None.
-    draw_anew(epoch): to be called as an epoch begins: what it draws with random and NumPy is the same in a run that goes on; the
-        seed that it returns is for the framework's own draws.
+    draw_anew(epoch): to be called as an epoch begins: what it draws with random and NumPy is the same in a run that
+        goes on; the seed that it returns is for the framework's own draws.
     share(step): how much this rank's mean of a step weighs, so that the ranks' average is the mean of all their rows.
     end_epoch(epoch, logs, state): to be called on all ranks; `state` is a function that returns bytes to go on from.
     """
@@ -128,7 +139,12 @@ class Training:
         self._given: tuple[Any, ...] = ()
         self._model: Callable[[], bytes] | None = None
         self.plan, self.rank, self.size = plan, hora.rank(), hora.size()
-        self.epochs, self.batch_size, self.learning_rate, self.seed = plan.epochs, plan.batch_size, plan.learning_rate, plan.seed
+        self.epochs, self.batch_size, self.learning_rate, self.seed = (
+            plan.epochs,
+            plan.batch_size,
+            plan.learning_rate,
+            plan.seed,
+        )
         self.given: dict[str, Any] = pickle.loads(plan.blob)
         self._keep = _store.Store(plan.store, plan.storage) if plan.store is not None and self.rank == 0 else None
         self._events = None if self._keep is None else _events.of(plan.kind, self._keep, plan.run)
@@ -142,10 +158,18 @@ class Training:
             )
         valid = self._counted(0 if self.validation is None else rows_of(self.validation))
         if plan.validates and not valid.any():
-            raise ArgumentError(f"{WHO}: validation leaves no row to validate on; give a larger part, or a column with some that are true")
+            raise ArgumentError(
+                f"{WHO}: validation leaves no row to validate on; give a larger part, or a column with some that are true"
+            )
         self.layout = self._layout()
         self.weights = self._weighed(self.rows)
-        self._mean_weight = self._mean()
+        self._mean_weight = self._mean(self.weights, int(self.counts.sum()), "all rows")
+        held = 0 if self.validation is None else min(rows_of(self.validation), self._most_validated())
+        self._held_weight = 1.0
+        if plan.validates:
+            own = None if self.validation is None else self._weighed(self.validation)
+            several = int(self._counted(held).sum())
+            self._held_weight = self._mean(None if own is None else own[:held], several, "the rows that validate")
         most = int(-(-int(self.counts.max()) // plan.batch_size))
         self._cuts = min(most, int(self.counts.min()))  # every rank has a row for each step
         self.steps = self._cuts if plan.steps is None else min(self._cuts, plan.steps)
@@ -159,7 +183,11 @@ class Training:
             try:
                 said = _store.restore(self._keep, self.plan)
             except Exception as e:  # all ranks say it, instead of waiting for this one
-                said = e if isinstance(e, HoraError) else HoraError(f"{WHO}: the store {self.plan.store}: {type(e).__name__}: {e}")
+                said = (
+                    e
+                    if isinstance(e, HoraError)
+                    else HoraError(f"{WHO}: the store {self.plan.store}: {type(e).__name__}: {e}")
+                )
         said = hora.broadcast_object(said, 0, name="hora.spark.restored", named=True)
         if isinstance(said, Exception):
             raise said
@@ -180,7 +208,9 @@ class Training:
         change = self.given.get("transform")
         if change is not None:
             rows = columns_of(change(rows), None, f"{WHO}: transform")
-            given = columns_of(change(given), None, f"{WHO}: transform") if given is not None and rows_of(given) else None
+            given = (
+                columns_of(change(given), None, f"{WHO}: transform") if given is not None and rows_of(given) else None
+            )
         return rows, given if given is not None and rows_of(given) else None
 
     def _counted(self, mine: int) -> np.ndarray:
@@ -192,7 +222,9 @@ class Training:
     def _layout(self) -> Layout:
         for name in (*self.plan.features, *self.plan.labels):
             if name not in self.rows:
-                raise ArgumentError(f"{WHO}: transform gives no column {name!r}; return it, or name others in features= and label=")
+                raise ArgumentError(
+                    f"{WHO}: transform gives no column {name!r}; return it, or name others in features= and label="
+                )
         if self.plan.kind == "function":
             numbers = [n for n in self.plan.features if self.rows[n].dtype.kind in "fiub"]
             return Layout.of(self.rows, numbers, WHO)
@@ -208,15 +240,20 @@ class Training:
             found = each if found is None else found * each
         return found
 
-    def _mean(self) -> float:
-        """The mean weight of all rows: weights are divided by it, so that only their ratios matter."""
+    def _mean(self, weights: np.ndarray | None, rows: int, what: str) -> float:
+        """The mean weight of all ranks' rows: weights are divided by it, so that only their ratios matter."""
         if not (self.plan.weight or self.plan.class_weight):
             return 1.0
-        total = float(np.sum(self.weights, dtype=np.float64)) if self.weights is not None else 0.0
-        total = float(hora.allreduce(total, hora.SUM, name="hora.spark.weights", named=True))
+        total = 0.0 if weights is None else float(np.sum(weights, dtype=np.float64))
+        total = float(hora.allreduce(total, hora.SUM, name=f"hora.spark.weights of {what}", named=True))
         if not total > 0:
-            raise ArgumentError(f"{WHO}: the weights of all rows sum up to {total}; give some that are above 0")
-        return total / int(self.counts.sum())
+            raise ArgumentError(f"{WHO}: the weights of {what} sum up to {total}; give some that are above 0")
+        return total / rows
+
+    def _most_validated(self) -> int:
+        """How many of a rank's rows are validated on at most."""
+        step, steps = self.plan.validation_batch_size or self.batch_size, self.plan.validation_steps
+        return sys.maxsize if steps is None else steps * step
 
     def inputs(self, columns: Columns) -> Any:
         """The features as what the model is given: one matrix, or a list with one array for each column."""
@@ -231,17 +268,23 @@ class Training:
         from . import _net
 
         shapes = self.plan.label_shapes
-        found = [_net.shaped(columns[n], None if shapes is None else shapes[i]) for i, n in enumerate(self.plan.labels)]
+        found = [
+            _net.column_for_model(columns[n], None if shapes is None else shapes[i])
+            for i, n in enumerate(self.plan.labels)
+        ]
         return found[0] if len(found) == 1 else found
 
     def orders(self, epoch: int) -> list[np.ndarray]:
         """Which rows make each step of an epoch; the same for the same seed, epoch and rows."""
         n = rows_of(self.rows)
-        order = np.random.default_rng([self.seed, epoch, self.part]).permutation(n) if self.plan.shuffle else np.arange(n)
+        order = (
+            np.random.default_rng([self.seed, epoch, self.part]).permutation(n) if self.plan.shuffle else np.arange(n)
+        )
         return np.array_split(order, self._cuts)[: self.steps]
 
     def draw_anew(self, epoch: int) -> int:
-        """Begins what an epoch draws besides the order of rows: the same in a run that goes on. The seed, for the framework's own."""
+        """Begins what an epoch draws besides the order of rows: the same in a run that goes on. The seed, for the
+        framework's own."""
         seed = int(np.random.SeedSequence([self.seed, epoch, self.part]).generate_state(1)[0]) & 0x7FFFFFFF
         random.seed(seed)
         np.random.seed(seed)
@@ -255,24 +298,29 @@ class Training:
     def batches(self, epoch: int) -> Iterator[tuple[Any, Any, np.ndarray | None]]:
         """The steps of an epoch."""
         for at in self.orders(epoch):
-            yield self.cut(self.rows, at, self.weights)
+            yield self.cut(self.rows, at, self.weights, self._mean_weight)
 
-    def cut(self, columns: Columns, at: Any, weights: np.ndarray | None) -> tuple[Any, Any, np.ndarray | None]:
-        """Some rows as (x, y, w)."""
+    def cut(
+        self, columns: Columns, at: Any, weights: np.ndarray | None, mean: float = 1.0
+    ) -> tuple[Any, Any, np.ndarray | None]:
+        """Some rows as (x, y, w); mean: of the weights of all such rows."""
         some = take(columns, at)
-        return self.inputs(some), self.targets(some), None if weights is None else weights[at] / np.float32(self._mean_weight)
+        return self.inputs(some), self.targets(some), None if weights is None else weights[at] / np.float32(mean)
 
-    def validation_batches(self) -> Iterator[tuple[Any, Any, np.ndarray | None]]:
-        """This rank's rows for validation, which may be none."""
-        if self.validation is None:
-            return
-        n = rows_of(self.validation)
+    def validation_parts(self) -> tuple[list[slice], Callable[[slice], Batch]]:
+        """Which of this rank's rows make each batch of validation, and what makes it; there may be none."""
+        held = self.validation
+        if held is None:
+            return [], lambda part: (None, None, None)
+        n, weights = rows_of(held), self._weighed(held)
         step = self.plan.validation_batch_size or self.batch_size
-        weights = self._weighed(self.validation)
-        for i, at in enumerate(range(0, n, step)):
-            if self.plan.validation_steps is not None and i >= self.plan.validation_steps:
-                return
-            yield self.cut(self.validation, slice(at, at + step), weights)
+        parts = [slice(at, min(at + step, n)) for at in range(0, n, step)]
+        return parts[: self.plan.validation_steps], lambda part: self.cut(held, part, weights, self._held_weight)
+
+    def validation_batches(self) -> Iterator[Batch]:
+        """This rank's rows for validation, which may be none."""
+        parts, batch = self.validation_parts()
+        yield from map(batch, parts)
 
     def mean(self, sums: dict[str, float], rows: float) -> dict[str, float]:
         """Means over all ranks of what each has summed up over its rows; none where there are no rows at all."""
@@ -287,7 +335,8 @@ class Training:
         return self._validator is not None
 
     def validate_with(self, given: tuple[Any, ...], model: Callable[[], bytes]) -> None:
-        """What that process needs: all that stays the same, and a function that gives the model's state after an epoch."""
+        """What that process needs: all that stays the same, and a function that gives the model's state after an
+        epoch."""
         self._given, self._model, self.validation = given, model, None
         if self.history and "val_loss" not in self.history[-1]:  # the run ended beside this epoch's validation
             self._begin()

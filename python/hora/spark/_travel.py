@@ -12,7 +12,7 @@ from .. import _travel
 from ..errors import ArgumentError
 
 
-def dumps(value: Any, what: str) -> bytes:
+def pickled_with_code(value: Any, what: str) -> bytes:
     """The bytes of a value; plain pickle where that is enough, cloudpickle for what lies in the user's own files."""
     try:
         plain = pickle.dumps(value, protocol=5)
@@ -27,7 +27,11 @@ def dumps(value: Any, what: str) -> bytes:
             return cloudpickle.dumps(value, protocol=5)
         except Exception as e:
             found = _travel._captured(value, lambda v: _goes(cloudpickle, v), set())
-            where = f": it uses the variable {found[1]!r} (a {_travel._type(found[2])}) in line {found[3]}" if found else f": {e}"
+            where = (
+                f": it uses the variable {found[1]!r} (a {_travel._type(found[2])}) in line {found[3]}"
+                if found
+                else f": {e}"
+            )
             raise ArgumentError(
                 f"{what} (a {_travel._type(value)}) cannot be pickled, so it cannot go to other processes{where}; open files, locks and "
                 "connections inside of it"
@@ -45,7 +49,9 @@ def _cloudpickle(what: str) -> Any:
 
             return cloudpickle
         except ImportError:
-            raise ArgumentError(f"{what} needs the package cloudpickle to go to other processes; run `pip install cloudpickle`") from None
+            raise ArgumentError(
+                f"{what} needs the package cloudpickle to go to other processes; run `pip install cloudpickle`"
+            ) from None
 
 
 def _goes(cloudpickle: Any, value: Any) -> bool:
@@ -80,4 +86,8 @@ def modules(blob: bytes) -> set[str]:
 def packages(blob: bytes) -> list[str]:
     """The packages that have to be there where a pickle is read, besides Python's own."""
     roots = {name.partition(".")[0] for name in modules(blob)}
-    return sorted(r for r in roots if r and r.isidentifier() and r not in sys.stdlib_module_names and r not in ("__main__", "hora"))
+    return sorted(
+        r
+        for r in roots
+        if r and r.isidentifier() and r not in sys.stdlib_module_names and r not in ("__main__", "hora")
+    )

@@ -1,4 +1,5 @@
-"""Validation of the torch kind beside the next steps: a process of each rank's own, which is given the model's state after an epoch."""
+"""Validation of the torch kind beside the next steps: a process of each rank's own, which is given the model's state
+after an epoch."""
 
 from __future__ import annotations
 
@@ -71,7 +72,9 @@ class Validator:
         _, status = os.waitpid(self.pid, 0)
         code = os.waitstatus_to_exitcode(status)
         how = f"killed by signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"exit code {code}"
-        return HoraError(f"Estimator.fit: the process that validates has ended: {how}; it needs the memory of a second model")
+        return HoraError(
+            f"Estimator.fit: the process that validates has ended: {how}; it needs the memory of a second model"
+        )
 
 
 def _live(line: Connection, blob: bytes, parent: int) -> None:
@@ -101,7 +104,9 @@ def _live(line: Connection, blob: bytes, parent: int) -> None:
 class _Evaluation:
     """The model over this rank's rows for validation."""
 
-    def __init__(self, blob: bytes, batches: list[Any], labels: Sequence[str], gpu: int | None) -> None:
+    def __init__(
+        self, blob: bytes, batches: list[Any], labels: Sequence[str], gpu: int | None, thresholds: list[float]
+    ) -> None:
         import torch
 
         from . import _fit_torch
@@ -111,7 +116,7 @@ class _Evaluation:
         self.batches, self.model = batches, given["model"].to(self.device)
         self.losses = [_fit_torch._Loss(f, self.device) for f in _fit_torch._each(given["loss"], len(labels), "loss")]
         self.shares = given["loss_weights"] or [1.0] * len(self.losses)
-        self.metrics = _fit_torch._metrics(given["metrics"], labels)
+        self.metrics = _fit_torch._metrics(given["metrics"], labels, thresholds)
 
     def __call__(self, state: bytes) -> tuple[dict[str, float], int]:
         import torch

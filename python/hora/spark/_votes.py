@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -42,7 +43,9 @@ def proba(member: Member, layout: Layout, columns: Mapping[str, np.ndarray]) -> 
     if found is not None and member.classes is not None and found.shape[1] != len(member.classes):
         if len(member.classes) == 1:  # some answer with two columns where they have seen one class
             return np.ones((len(x), 1))
-        raise ArgumentError(f"a model answers with {found.shape[1]} probabilities a row, for {len(member.classes)} classes")
+        raise ArgumentError(
+            f"a model answers with {found.shape[1]} probabilities a row, for {len(member.classes)} classes"
+        )
     return found
 
 
@@ -93,16 +96,33 @@ class Ensemble:
     def classifies(self) -> bool:
         return self.classes is not None
 
+    def voting(self, vote: str) -> Ensemble:
+        """The same members with another vote; raises where they cannot vote so."""
+        if vote == self.vote:
+            return self
+        if vote not in VOTES:
+            raise ArgumentError(f"vote is {vote!r}; it is one of {', '.join(VOTES)}")
+        if vote == "stack" and self.final is None:
+            raise ArgumentError("vote='stack' needs the model that weighs the others, which fit makes; fit with it")
+        if (vote == "mean") == self.classifies and vote != "stack":
+            what, else_ = ("classes", "'soft' or 'hard'") if self.classifies else ("values", "'mean'")
+            raise ArgumentError(f"vote={vote!r}: the models predict {what}; say vote={else_}")
+        return dataclasses.replace(self, vote=vote)
+
     def columns(self, table: Any, who: str) -> Columns:
         """What of a table the models are asked with."""
         if isinstance(table, np.ndarray) and not table.dtype.names and len(self.layout.names) == 1:
             table = {self.layout.names[0]: table}
         elif isinstance(table, np.ndarray) and not table.dtype.names and table.ndim == 2:
             if table.shape[1] != self.layout.width:
-                raise ArgumentError(f"{who}: the array has {table.shape[1]} columns where the models were fitted with {self.layout.width}")
+                raise ArgumentError(
+                    f"{who}: the array has {table.shape[1]} columns where the models were fitted with {self.layout.width}"
+                )
             cuts = np.cumsum([max(1, w) for w in self.layout.widths])[:-1]
             parts = np.split(table, cuts, axis=1)
-            table = {n: p if w else p[:, 0] for n, w, p in zip(self.layout.names, self.layout.widths, parts, strict=True)}
+            table = {
+                n: p if w else p[:, 0] for n, w, p in zip(self.layout.names, self.layout.widths, parts, strict=True)
+            }
         return columns_of(table, self.layout.names, who)
 
     def shares(self, columns: Columns) -> np.ndarray:
@@ -117,20 +137,28 @@ class Ensemble:
         for i, m in enumerate(self.members):
             if self.vote == "soft":
                 p = proba(m, self.layout, columns)
-                assert p is not None and m.classes is not None
+                assert m.classes is not None
+                if p is None:
+                    raise ArgumentError(
+                        f"model {i} answers without probabilities, so it cannot vote softly; say vote='hard'"
+                    )
                 total[:, np.searchsorted(self.classes, m.classes)] += p * m.weight
             else:
                 said = answer(m, self.layout, columns)
                 at = np.searchsorted(self.classes, said).clip(max=len(self.classes) - 1)
                 if (self.classes[at] != said).any():
                     odd = said[self.classes[at] != said][0]
-                    raise ArgumentError(f"model {i} answers with {odd!r}, which is none of the classes {list(self.classes[:20])}")
+                    raise ArgumentError(
+                        f"model {i} answers with {odd!r}, which is none of the classes {list(self.classes[:20])}"
+                    )
                 total[np.arange(len(said)), at] += m.weight
         return total / weights
 
     def stacked(self, columns: Columns) -> np.ndarray:
         """The members' answers beside each other, as the last model wants them."""
-        return np.concatenate([side_by_side(_told(m, self.layout, columns), m.classes, self.classes) for m in self.members], axis=1)
+        return np.concatenate(
+            [side_by_side(_told(m, self.layout, columns), m.classes, self.classes) for m in self.members], axis=1
+        )
 
     def answers(self, columns: Columns) -> tuple[np.ndarray, np.ndarray | None]:
         """Predictions and, where classes are voted on, the shares."""
@@ -164,20 +192,35 @@ def side_by_side(told: np.ndarray, own: np.ndarray | None, classes: np.ndarray |
     return found
 
 
-def assemble(outcomes: Sequence[dict[str, Any]], settings: dict[str, Any], layout: Layout, truth: np.ndarray | None) -> Ensemble:
-    """The ensemble of what the partitions came to. `truth` are the labels of the validation rows, where there are some."""
+def assemble(
+    outcomes: Sequence[dict[str, Any]], settings: dict[str, Any], layout: Layout, truth: np.ndarray | None
+) -> Ensemble:
+    """The ensemble of what the partitions came to. `truth` are the labels of the validation rows, where there are
+    some."""
     members, classes = [], [o["classes"] for o in outcomes if o["classes"] is not None]
     if classes and len(classes) != len(outcomes):
-        raise ArgumentError("some partitions' models answer with classes and others with values; let base return one kind of model")
+        raise ArgumentError(
+            "some partitions' models answer with classes and others with values; let base return one kind of model"
+        )
     whole = union(classes) if classes else None
     for o in outcomes:
         weight = float(o["rows"]) if settings["weight"] == "rows" else max(float(o["score"]), 1e-9)
         members.append(Member(o["blob"], o["classes"], o["encoded"], o["subset"], weight))
-    report = [{k: o[k] for k in ("partition", "merged", "rows", "seconds", "memory", "remark", "score", "host")} for o in outcomes]
+    report = [
+        {k: o[k] for k in ("partition", "merged", "rows", "seconds", "memory", "remark", "score", "host")}
+        for o in outcomes
+    ]
     for r, m in zip(report, members, strict=True):
         r["classes"] = None if m.classes is None else m.classes.tolist()
     found = Ensemble(
-        members, layout, settings["label"], settings["vote"], whole, None, report, (settings["prediction"], settings["probability"])
+        members,
+        layout,
+        settings["label"],
+        settings["vote"],
+        whole,
+        None,
+        report,
+        (settings["prediction"], settings["probability"]),
     )
     if settings["vote"] == "stack":
         assert truth is not None

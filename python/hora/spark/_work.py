@@ -44,7 +44,8 @@ def fit(task: Task, part: int, columns: Columns) -> dict[str, Any]:
         last = traceback.format_exc().strip().splitlines()[-12:]
         return {"partition": part, "rows": rows_of(columns), "error": say(e), "traceback": "\n".join(last)}
     return {
-        "partition": part, "rows": rows_of(columns), "seconds": time.monotonic() - began, "memory": max(0, peak() - before),
+        "partition": part, "rows": rows_of(columns), "seconds": time.monotonic() - began,
+        "memory": max(0, peak() - before),
         "host": socket.gethostname(), **outcome,
     }  # fmt: skip
 
@@ -61,10 +62,14 @@ def _fit(task: Task, part: int, columns: Columns) -> dict[str, Any]:
     subset = task.subsets[part]
     x = task.layout.matrix(columns, subset) if _members.is_estimator(base) else np.empty((0, 0))
     model, encoded, remark = _members.fit(base, task.layout.narrowed(columns, subset), x, task.label)
-    member = _votes.Member(_travel.dumps(model, "the fitted model"), encoded, encoded is not None, subset)
+    member = _votes.Member(_travel.pickled_with_code(model, "the fitted model"), encoded, encoded is not None, subset)
     member.asked = _members.known(model)  # not unpickled again
     few = {k: v[:8] for k, v in columns.items()}
-    p = member.asked.proba(task.layout.matrix(few, subset), task.layout.narrowed(few, subset)) if task.vote != "mean" else None
+    p = (
+        member.asked.proba(task.layout.matrix(few, subset), task.layout.narrowed(few, subset))
+        if task.vote != "mean"
+        else None
+    )
     if task.vote == "soft" and p is None:
         raise ArgumentError(
             f"its model (a {type(model).__module__}.{type(model).__qualname__}) answers without probabilities, so it cannot vote softly; say "
@@ -83,7 +88,8 @@ def _fit(task: Task, part: int, columns: Columns) -> dict[str, Any]:
         if task.vote == "stack":
             told = _votes._told(member, task.layout, task.validation)
     return {
-        "blob": member.blob, "classes": member.classes, "encoded": member.encoded, "subset": subset, "remark": remark, "merged": [],
+        "blob": member.blob, "classes": member.classes, "encoded": member.encoded, "subset": subset, "remark": remark,
+        "merged": [],
         "score": score, "told": told,
     }  # fmt: skip
 
@@ -97,7 +103,9 @@ def _classes(member: _votes.Member, task: Task, p: np.ndarray | None, columns: C
         return np.arange(p.shape[1])
     if task.vote == "hard":
         if task.label not in columns:
-            raise ArgumentError(f"vote='hard' needs the classes, and there is no column {task.label!r}; name it in label=")
+            raise ArgumentError(
+                f"vote='hard' needs the classes, and there is no column {task.label!r}; name it in label="
+            )
         return np.unique(columns[task.label])
     return None  # stacked values
 
@@ -149,12 +157,15 @@ def at_once(first: dict[str, Any], most: int, room: int | None = None) -> int:
 
 @contextlib.contextmanager
 def turn(folder: str, most: int) -> Iterator[int | None]:
-    """Waits for one of the places that the fits on this host have: one until the first has told what it took, then as many as memory holds.
+    """Waits for one of the places that the fits on this host have: one until the first has told what it took, then as
+    many as memory holds.
 
     A place is a locked file, so that what was killed leaves none taken.
     """
     import fcntl
 
+    if not os.path.isdir(folder):
+        _remove_old(folder)
     os.makedirs(folder, exist_ok=True)
     told = os.path.join(folder, "first")
     while True:
@@ -176,6 +187,24 @@ def turn(folder: str, most: int) -> Iterator[int | None]:
                 held.close()
             return
         time.sleep(0.02)
+
+
+def _remove_old(folder: str) -> None:
+    """Removes the folders of fits of more than a day ago: which task of a fit is its last, no task knows."""
+    import fcntl
+    import glob
+    import shutil
+
+    for other in glob.glob(glob.escape(folder.rpartition("-")[0]) + "-*"):
+        try:
+            if other == folder or time.time() - max(e.stat().st_mtime for e in os.scandir(other)) <= 86400:
+                continue
+            for place in glob.glob(glob.escape(other) + "/place.*"):
+                with open(place) as held:
+                    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)  # an error where a fit goes on there
+            shutil.rmtree(other, ignore_errors=True)
+        except (OSError, ValueError):  # another fit's task removes it, or makes it just now
+            continue
 
 
 def tell_first(folder: str, places: int) -> None:

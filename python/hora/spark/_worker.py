@@ -2,8 +2,8 @@
 
     python -m hora.spark._worker
 
-An agent starts it, in an executor's task, and names two files: HORA_CALL has the call, and what is written to the one that
-HORA_RESULT names reaches the driver, through connections that have proved the job's secret.
+An agent starts it, in an executor's task, and names two files: HORA_CALL has the call, and what is written to the one
+that HORA_RESULT names reaches the driver, through connections that have proved the job's secret.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ def lacking(e: ModuleNotFoundError, rank: int, host: str) -> ModuleNotFoundError
 
 
 class _Told:
-    """hora.report's numbers as lines of output that the driver knows by a word and takes away; the newest ones, not all."""
+    """hora.report's numbers as lines of output that the driver knows by a word and takes away; the newest ones, not
+    all."""
 
     def __init__(self, word: str) -> None:
         self._word, self._next = word, 0.0

@@ -11,8 +11,8 @@
 ...     gradients = tape.gradient(loss, model.trainable_variables)
 ...     optimizer.apply_gradients(zip(gradients, model.trainable_variables))
 
-The operations are stateful, so a tf.function runs them one at a time and in program order, on every rank alike. They run on the
-processor; TensorFlow copies tensors of a GPU there and back.
+The operations are stateful, so a tf.function runs them one at a time and in program order, on every rank alike. They
+run on the processor; TensorFlow copies tensors of a GPU there and back.
 """
 
 from typing import Any
@@ -37,6 +37,7 @@ from ._calls import (  # noqa: E402
 from .compression import Compression  # noqa: E402
 from .data import shard  # noqa: E402
 from .elastic import TensorFlowState  # noqa: E402
+from .optimizer import DistributedOptimizer  # noqa: E402
 from .tape import DistributedGradientTape  # noqa: E402
 
 
@@ -51,6 +52,7 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "Compression",
     "DistributedGradientTape",
+    "DistributedOptimizer",
     "SyncBatchNormalization",
     "TensorFlowState",
     "allgather",

@@ -30,18 +30,30 @@ def allreduce(
 ) -> Any:  # fmt: skip
     """Reduce a tensor, variable or IndexedSlices over all ranks; a list is one grouped call.
 
-    IndexedSlices are gathered: the result has every rank's rows (sum and average only). `named` calls match by name in any order,
-    and go on where a rank has joined.
+    IndexedSlices are gathered: the result has every rank's rows (sum and average only). `named` calls match by name in
+    any order, and go on where a rank has joined.
 
     >>> gradients = hora.tensorflow.allreduce(gradients, hora.AVERAGE)
     """
     if isinstance(x, (list, tuple)):
-        return grouped(list(x), op, group=group, prescale=prescale, postscale=postscale, compression=compression, name=name, named=named)
-    return grouped([x], op, group=group, prescale=prescale, postscale=postscale, compression=compression, name=name, named=named)[0]
+        return grouped(
+            list(x),
+            op,
+            group=group,
+            prescale=prescale,
+            postscale=postscale,
+            compression=compression,
+            name=name,
+            named=named,
+        )
+    return grouped(
+        [x], op, group=group, prescale=prescale, postscale=postscale, compression=compression, name=name, named=named
+    )[0]
 
 
 def grouped(
-    xs: list[Any], op: Any, *, group: Group | None, prescale: float, postscale: float, compression: Any, name: str | None,
+    xs: list[Any], op: Any, *, group: Group | None, prescale: float, postscale: float, compression: Any,
+    name: str | None,
     named: bool = False,
 ) -> list[Any]:  # fmt: skip
     """Dense tensors in one call, sparse ones by a gather each; None stays None."""
@@ -52,7 +64,14 @@ def grouped(
     if dense:
         sent, contexts = zip(*(compression.compress(tf.convert_to_tensor(xs[i])) for i in dense), strict=True)
         got = ops().hora_each(
-            list(sent), kind=int(Kind.ALLREDUCE), op=code, group=number, prescale=prescale, postscale=postscale, label=label, named=named
+            list(sent),
+            kind=int(Kind.ALLREDUCE),
+            op=code,
+            group=number,
+            prescale=prescale,
+            postscale=postscale,
+            label=label,
+            named=named,
         )
         for i, y, c in zip(dense, got, contexts, strict=True):
             out[i] = compression.decompress(y, c)
@@ -65,14 +84,17 @@ def grouped(
 
 
 def same_length(n: int, group: Group | None, label: str, named: bool) -> Any:
-    """What the calls of a list stand in that are one operation each: an error on every rank where lists differ in length.
+    """What the calls of a list stand in that are one operation each: an error on every rank where lists differ in
+    length.
 
-    Where calls match by name, ranks would else wait for each other's last ones for ever. One call of n bytes tells: the library
-    compares how many there are.
+    Where calls match by name, ranks would else wait for each other's last ones for ever. One call of n bytes tells: the
+    library compares how many there are.
     """
     if not named or not n:
         return contextlib.nullcontext()
-    return tf.control_dependencies(ops().hora_each([tf.zeros([], tf.uint8)] * n, group=_number(group), label=f"{label}_list", named=True))
+    return tf.control_dependencies(
+        ops().hora_each([tf.zeros([], tf.uint8)] * n, group=_number(group), label=f"{label}_list", named=True)
+    )
 
 
 def _sparse(x: Any, code: int, number: int, prescale: float, postscale: float, label: str, named: bool) -> Any:
@@ -81,7 +103,9 @@ def _sparse(x: Any, code: int, number: int, prescale: float, postscale: float, l
             f"allreduce of IndexedSlices: op={Op(code).name.lower()} cannot be had from rows alone; use sum or average, or sparse_as_dense"
         )
     if prescale != 1.0 or postscale != 1.0:
-        raise ArgumentError("allreduce of IndexedSlices: factors are for dense tensors; use sparse_as_dense, or scale the values")
+        raise ArgumentError(
+            "allreduce of IndexedSlices: factors are for dense tensors; use sparse_as_dense, or scale the values"
+        )
     values = _gather(x.values, number, f"{label}.values", named)
     indices = _gather(x.indices, number, f"{label}.indices", named)
     if code == Op.AVERAGE:
@@ -105,7 +129,9 @@ def allgather(x: Any, *, group: Group | None = None, name: str | None = None, na
     return _gather(tf.convert_to_tensor(x), _number(group), labelled(name, "allgather"), named)
 
 
-def broadcast(x: Any, root: int = 0, *, group: Group | None = None, name: str | None = None, named: bool = False) -> Any:
+def broadcast(
+    x: Any, root: int = 0, *, group: Group | None = None, name: str | None = None, named: bool = False
+) -> Any:
     """Every rank gets root's x; on the others x gives type and shape. A list is one call."""
     g = group_of(group)
     root_in(root, g, "broadcast")
@@ -118,11 +144,16 @@ def broadcast(x: Any, root: int = 0, *, group: Group | None = None, name: str | 
     return list(got) if many else got[0]
 
 
-def alltoall(x: Any, splits: Any = None, *, group: Group | None = None, name: str | None = None, named: bool = False) -> Any:
-    """The rows that `splits` counts go to each rank; what comes back, and how many rows came from each, if splits were given."""
+def alltoall(
+    x: Any, splits: Any = None, *, group: Group | None = None, name: str | None = None, named: bool = False
+) -> Any:
+    """The rows that `splits` counts go to each rank; what comes back, and how many rows came from each, if splits were
+    given."""
     tensor = tf.convert_to_tensor(x)
     given = tf.zeros([0], tf.int32) if splits is None else tf.cast(splits, tf.int32)
-    y, received = ops().hora_alltoall(tensor, given, group=_number(group), label=labelled(name, "alltoall"), named=named)
+    y, received = ops().hora_alltoall(
+        tensor, given, group=_number(group), label=labelled(name, "alltoall"), named=named
+    )
     if tensor.shape.rank is not None:
         y = tf.ensure_shape(y, [None, *tensor.shape[1:]])
     return y if splits is None else (y, received)
@@ -135,14 +166,16 @@ def reducescatter(
     """Reduce over all ranks; each gets its part of the rows, the first ones one more where they do not divide."""
     tensor = tf.convert_to_tensor(x)
     y = ops().hora_reducescatter(
-        tensor, op=operator(op, "reducescatter"), group=_number(group), prescale=prescale, postscale=postscale, label=labelled(name, "reducescatter"),
+        tensor, op=operator(op, "reducescatter"), group=_number(group), prescale=prescale, postscale=postscale,
+        label=labelled(name, "reducescatter"),
         named=named,
     )  # fmt: skip
     return y if tensor.shape.rank is None else tf.ensure_shape(y, [None, *tensor.shape[1:]])
 
 
 def join(group: Group | None = None) -> Any:
-    """Contribute zeros to the others' reductions that have `named=True` until all have joined; the last rank that did."""
+    """Contribute zeros to the others' reductions that have `named=True` until all have joined; the last rank that
+    did."""
     return ops().hora_join(group=_number(group))
 
 

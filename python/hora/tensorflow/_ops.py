@@ -14,7 +14,8 @@ from .. import _find, _lib
 from ..errors import VersionError
 from ..group import Kind, Op
 from . import _xla
-from .graphs import After, Unnamed, plain_graph, precondition, within
+from ._order import keep_order
+from .graphs import UNSCOPED, After, Unnamed, plain_graph, precondition, unscoped, within
 
 _lock = threading.Lock()
 _loaded: Any = None
@@ -32,15 +33,36 @@ def _unique(label: str, x: Any) -> str:
         first = label.first
     if not isinstance(label, Unnamed):
         first = None
-    of = re.sub(r"[^A-Za-z0-9_.]", "_", getattr(getattr(first, "op", None), "name", ""))
-    made = tf.compat.v1.get_default_graph().unique_name(f"{label}_{of}" if of else label)
-    return made if len(made) <= _LONGEST else f"{made[: _LONGEST - 17]}_{hashlib.sha256(made.encode()).hexdigest()[:16]}"
+    of = re.sub(r"[^A-Za-z0-9_.]", "_", _written(first, unscoped(label)))
+    text = f"{label}_{of}" if of else str(label)
+    graph: Any = tf.compat.v1.get_default_graph()
+    made = _counted(graph, text) if unscoped(label) else graph.unique_name(text)
+    return (
+        made if len(made) <= _LONGEST else f"{made[: _LONGEST - 17]}_{hashlib.sha256(made.encode()).hexdigest()[:16]}"
+    )
+
+
+def _written(tensor: Any, short: bool) -> str:
+    """What an operation is called in its graph; short, without its scopes."""
+    name = str(getattr(getattr(tensor, "op", None), "name", ""))
+    return name.rpartition("/")[2] if short else name
+
+
+def _counted(graph: Any, text: str) -> str:
+    """A name without scopes: the graph's own names are no part of it, since scopes decide which of those are taken."""
+    text = UNSCOPED + text.removeprefix(UNSCOPED)
+    if not hasattr(graph, "_hora_unscoped"):
+        graph._hora_unscoped = {}
+    seen = graph._hora_unscoped
+    seen[text] = seen.get(text, 0) + 1
+    return text if seen[text] == 1 else f"{text}_{seen[text] - 1}"
 
 
 class _Ops:
     """The operations that TensorFlow made, each in the form that the present graph needs.
 
-    A graph of TensorFlow 1 has no order, so its operations do not wait on TensorFlow's threads and match by name always.
+    A graph of TensorFlow 1 has no order, so its operations do not wait on TensorFlow's threads and match by name
+    always.
     """
 
     def __init__(self, made: Any) -> None:
@@ -58,7 +80,9 @@ class _Ops:
                     return _xla.reduce(list(args[0]), attrs, str(label), named)
                 return now(*args, label=label, named=named, **attrs)
             if later is None:
-                raise VersionError(f"{name}: this TensorFlow cannot run hora in graphs of version 1; call it eagerly or in a tf.function")
+                raise VersionError(
+                    f"{name}: this TensorFlow cannot run hora in graphs of version 1; call it eagerly or in a tf.function"
+                )
             return later(*args, label=_unique(label or Unnamed(name), args[0] if args else None), named=True, **attrs)
 
         return call
@@ -74,10 +98,13 @@ def ops() -> Any:
             _lib.load()
             stub = Path(_find.find()).with_name("libhora_tf.so")
             if not stub.exists():
-                raise VersionError(f"load {stub}: it is not there, beside the library that it belongs to; install hora's wheel again")
+                raise VersionError(
+                    f"load {stub}: it is not there, beside the library that it belongs to; install hora's wheel again"
+                )
             made = tf.load_op_library(str(stub))
             if not hasattr(made, "hora_each"):
                 raise _lib.failure("register operations with TensorFlow")
+            keep_order()
             _loaded = _Ops(made)
             _derivatives(_loaded)
     return _loaded
@@ -139,7 +166,9 @@ def _derivatives(made: Any) -> None:
     def scatter(op: Any, grad: Any) -> Any:
         operator = op.get_attr("op")
         if operator not in (Op.SUM, Op.AVERAGE):
-            raise LookupError(f"reducescatter with op={Op(operator).name.lower()} has no derivative; use sum or average")
+            raise LookupError(
+                f"reducescatter with op={Op(operator).name.lower()} has no derivative; use sum or average"
+            )
         back = made.hora_allgather(tf.convert_to_tensor(grad), **attrs(op))
         factor = tf.constant(op.get_attr("prescale") * op.get_attr("postscale"), back.dtype)
         if operator == Op.AVERAGE:

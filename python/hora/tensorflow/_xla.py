@@ -49,7 +49,8 @@ def able() -> bool:
 
 
 def takes(xs: list[Any], attrs: dict[str, Any]) -> bool:
-    """Whether a call can be one of XLA's: a reduction, in a function, of tensors whose shapes are known when it is traced."""
+    """Whether a call can be one of XLA's: a reduction, in a function, of tensors whose shapes are known when it is
+    traced."""
     return (
         attrs.get("kind", int(Kind.ALLREDUCE)) == int(Kind.ALLREDUCE)
         and not tf.executing_eagerly()
@@ -61,7 +62,8 @@ def takes(xs: list[Any], attrs: dict[str, Any]) -> bool:
 
 
 def reduce(xs: list[Any], attrs: dict[str, Any], label: str, named: bool) -> list[Any]:
-    """The sums, from a function of its own that XLA compiles: inside another that is compiled it becomes part of that one."""
+    """The sums, from a function of its own that XLA compiles: inside another that is compiled it becomes part of that
+    one."""
     op = attrs.get("op", int(Op.SUM))
 
     @tf.custom_gradient
@@ -102,6 +104,7 @@ def _compiled(xs: list[Any], attrs: dict[str, Any], label: str, named: bool) -> 
             )
         )  # fmt: skip
 
-    # What goes back is the caller's affair: a tape that is persistent, or within another, would ask XLA's operation for it.
+    # What goes back is the caller's affair: a tape that is persistent, or within another, would ask XLA's operation for
+    # it.
     *sums, graph._hora_last = one([tf.stop_gradient(x) for x in xs], before)
     return sums

@@ -6,6 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
+__all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor", "NoneCompressor"]
+
 
 class Compressor:
     """Override both to send something smaller; the pair works on one tensor at a time."""

@@ -17,12 +17,13 @@ LASTS = ("drop", "pad")
 def shard(dataset: tf.data.Dataset, *, last: str = "drop", group: Group | None = None) -> tf.data.Dataset:
     """This rank's elements of a dataset that all ranks have alike: rank r of n has those numbered r, r + n, r + 2n, …
 
-    All ranks get equally many, and so take as many steps: tf.data's own `shard` gives some one more, whose last step would wait
-    for the others in vain. An end that has not one element for each rank is left out, or with `last="pad"` filled with elements
-    of the beginning. Where the number of elements is not known before they are read (after `filter`, `from_generator`),
-    it can be left out only.
+    All ranks get equally many, and so take as many steps: tf.data's own `shard` gives some one more, whose last step
+    would wait for the others in vain. An end that has not one element for each rank is left out, or with `last="pad"`
+    filled with elements of the beginning. Where the number of elements is not known before they are read (after
+    `filter`, `from_generator`), it can be left out only.
 
-    Before `batch` it deals out rows, after it batches. Ranks must see the same order: shuffle with a `seed` before, or shuffle after.
+    Before `batch` it deals out rows, after it batches. Ranks must see the same order: shuffle with a `seed` before, or
+    shuffle after.
 
     >>> data = hora.tensorflow.shard(tf.data.Dataset.from_tensor_slices((x, y))).shuffle(10_000).batch(64)
     """
@@ -39,7 +40,9 @@ def shard(dataset: tf.data.Dataset, *, last: str = "drop", group: Group | None =
         return dataset.shard(n, r)
     if many != tf.data.UNKNOWN_CARDINALITY:
         if many < n and (last == "drop" or not many):
-            raise ArgumentError(f'shard: {many} elements are fewer than {n} ranks, so that none is left after last="drop"; use last="pad"')
+            raise ArgumentError(
+                f'shard: {many} elements are fewer than {n} ranks, so that none is left after last="drop"; use last="pad"'
+            )
         if many % n and last == "pad":
             return dataset.repeat().take(-(-many // n) * n).shard(n, r)
         return dataset.take(many // n * n).shard(n, r)
@@ -53,5 +56,9 @@ def shard(dataset: tf.data.Dataset, *, last: str = "drop", group: Group | None =
 
 def _one(turn: tuple[Any, ...], r: int) -> tf.data.Dataset:
     """The element of rank r among those of one turn, of which each component is a dataset."""
-    whole = turn[0] if len(turn) == 1 and isinstance(turn[0], tf.data.Dataset) else tf.data.Dataset.zip(turn[0] if len(turn) == 1 else turn)
+    whole = (
+        turn[0]
+        if len(turn) == 1 and isinstance(turn[0], tf.data.Dataset)
+        else tf.data.Dataset.zip(turn[0] if len(turn) == 1 else turn)
+    )
     return whole.skip(r).take(1)

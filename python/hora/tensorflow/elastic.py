@@ -13,7 +13,7 @@ import tensorflow as tf
 from .. import _variables
 from ..elastic import State
 from ..errors import ArgumentError
-from .tape import plain
+from .tape import inner_variable
 
 __all__ = ["TensorFlowState"]
 
@@ -28,7 +28,10 @@ def _mine(value: Any) -> bool:
 
 
 _variables.register(
-    "variables of TensorFlow", _mine, lambda value: [value] if isinstance(value, tf.Variable) else list(value), lambda v: v.numpy().copy()
+    "variables of TensorFlow",
+    _mine,
+    lambda value: [value] if isinstance(value, tf.Variable) else list(value),
+    lambda v: v.numpy().copy(),
 )
 
 
@@ -36,7 +39,9 @@ class TensorFlowState(State):
     """Variables, and plain values besides: `TensorFlowState(model.variables, step=0)`."""
 
     def __init__(self, variables: Sequence[Any], **values: Any) -> None:
-        held = [plain(v) for v in variables]
+        held = [inner_variable(v) for v in variables]
         if not _mine(held):
-            raise ArgumentError("make TensorFlowState: it keeps variables of TensorFlow; pass model.variables, of a model that is built")
+            raise ArgumentError(
+                "make TensorFlowState: it keeps variables of TensorFlow; pass model.variables, of a model that is built"
+            )
         super().__init__(variables=held, **values)

@@ -12,16 +12,21 @@ from ..keras.which import LEGACY, keras
 from ._calls import _number
 from ._ops import ops
 
+__all__ = ["SyncBatchNormalization"]
+
 # Keras before 2.13 has it in utils alone.
-_named: Any = getattr(getattr(keras, "saving", None), "register_keras_serializable", None) or keras.utils.register_keras_serializable
+_named: Any = (
+    getattr(getattr(keras, "saving", None), "register_keras_serializable", None)
+    or keras.utils.register_keras_serializable
+)
 
 
 @_named(package="hora")
 class SyncBatchNormalization(keras.layers.BatchNormalization):
     """keras.layers.BatchNormalization whose mean and variance in training are those of all ranks' batches together.
 
-    One call a layer and pass has each rank's count, mean and variance; they are put together without the cancellation that
-    a difference of squares has. Batches may differ in size. In evaluation it is the layer that it is made of.
+    One call a layer and pass has each rank's count, mean and variance; they are put together without the cancellation
+    that a difference of squares has. Batches may differ in size. In evaluation it is the layer that it is made of.
 
     >>> layer = hora.tensorflow.SyncBatchNormalization()
     """
@@ -32,7 +37,9 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):
         if kwargs.get("renorm"):
             raise ValueError("SyncBatchNormalization does not support renorm=True: leave it away")
         if keras.backend.backend() != "tensorflow":
-            raise ArgumentError("SyncBatchNormalization of hora.tensorflow is for Keras on TensorFlow; set KERAS_BACKEND=tensorflow")
+            raise ArgumentError(
+                "SyncBatchNormalization of hora.tensorflow is for Keras on TensorFlow; set KERAS_BACKEND=tensorflow"
+            )
         kwargs.pop("synchronized", None)
         if LEGACY:
             kwargs["fused"] = False

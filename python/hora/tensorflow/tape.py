@@ -16,8 +16,10 @@ from ._calls import allgather, grouped, rank, size
 from .compression import Compressor, NoneCompressor
 from .graphs import ours, plain_graph
 
+__all__ = ["DistributedGradientTape", "divided", "inner_variable"]
 
-def plain(v: Any) -> Any:
+
+def inner_variable(v: Any) -> Any:
     """TensorFlow's variable inside one of Keras'."""
     inner = getattr(v, "value", None)
     return inner if not isinstance(v, tf.Variable) and isinstance(inner, tf.Variable) else v
@@ -43,9 +45,12 @@ def _paths(tree: Any, at: str = "") -> Iterator[str]:
 
 
 def _where(sources: Any) -> str:
-    """Where gradients stand, for the name of their call. "" for one, and for a list: the library compares how many there are."""
+    """Where gradients stand, for the name of their call. "" for one, and for a list: the library compares how many
+    there are."""
     nested = (list, tuple, Mapping)
-    if not isinstance(sources, nested) or not (isinstance(sources, Mapping) or any(isinstance(s, nested) for s in sources)):
+    if not isinstance(sources, nested) or not (
+        isinstance(sources, Mapping) or any(isinstance(s, nested) for s in sources)
+    ):
         return ""
     return places(_paths(sources))
 
@@ -67,16 +72,19 @@ class _Tape(tf.GradientTape):
     """A tape that reduces what `gradient` gives; it shares the state of the tape that it was made of."""
 
     def register_local_source(self, source: Any) -> None:
-        """The gradient of this variable stays each rank's own, divided by the number of ranks unless that is switched off."""
-        self._hora_local[id(plain(source))] = source
+        """The gradient of this variable stays each rank's own, divided by the number of ranks unless that is switched
+        off."""
+        self._hora_local[id(inner_variable(source))] = source
 
     def gradient(self, target: Any, sources: Any, output_gradients: Any = None, *args: Any, **kwargs: Any) -> Any:
         grads = super().gradient(target, sources, output_gradients, *args, **kwargs)
         flat = tf.nest.flatten(grads, expand_composites=False)
-        mine = [id(plain(s)) in self._hora_local for s in tf.nest.flatten(sources, expand_composites=False)]
+        mine = [id(inner_variable(s)) in self._hora_local for s in tf.nest.flatten(sources, expand_composites=False)]
         by = self._hora_ranks() if any(mine) else None
         where = _where(sources)
-        out = apart(flat, mine, lambda shared: self._hora_reduce(shared, where), lambda g: g if by is None else divided(g, by))
+        out = apart(
+            flat, mine, lambda shared: self._hora_reduce(shared, where), lambda g: g if by is None else divided(g, by)
+        )
         return tf.nest.pack_sequence_as(grads, out, expand_composites=False)
 
 
@@ -87,8 +95,8 @@ def DistributedGradientTape(
 ) -> tf.GradientTape:  # fmt: skip
     """`tape` with its gradients averaged over all ranks, in one call.
 
-    Variables given to its `register_local_source` keep each rank's own gradients, divided by the number of ranks so that they
-    weigh as much as the others' (not with `scale_local=False`).
+    Variables given to its `register_local_source` keep each rank's own gradients, divided by the number of ranks so
+    that they weigh as much as the others' (not with `scale_local=False`).
 
     >>> with tf.GradientTape() as tape:
     ...     loss = loss_of(model(x), y)
@@ -97,7 +105,9 @@ def DistributedGradientTape(
     """
     if not isinstance(tape, tf.GradientTape):
         raise ArgumentError(f"DistributedGradientTape: {type(tape).__name__} is no tf.GradientTape")
-    made: Any = _Tape.__new__(type(type(tape).__name__, (_Tape, type(tape)) if type(tape) is not tf.GradientTape else (_Tape,), {}))
+    made: Any = _Tape.__new__(
+        type(type(tape).__name__, (_Tape, type(tape)) if type(tape) is not tf.GradientTape else (_Tape,), {})
+    )
     made.__dict__ = tape.__dict__  # one state, whichever of the two is used
 
     def reduce(grads: list[Any], where: str) -> list[Any]:
@@ -106,7 +116,16 @@ def DistributedGradientTape(
         by_name = named or plain_graph()
         label = ours("gradients" if by_name else f"gradients{where}")
         with _alike(where, group) if where and by_name else contextlib.nullcontext():
-            return grouped(grads, op, group=group, prescale=prescale, postscale=postscale, compression=compression, name=label, named=named)
+            return grouped(
+                grads,
+                op,
+                group=group,
+                prescale=prescale,
+                postscale=postscale,
+                compression=compression,
+                name=label,
+                named=named,
+            )
 
     made._hora_reduce, made._hora_local = reduce, {}
     made._hora_ranks = lambda: size(group) if scale_local else None

@@ -87,11 +87,15 @@ def _announce() -> None:
     except ModuleNotFoundError as missing:
         if missing.name not in ("torch", "torch.distributed"):
             raise  # torch is there, and says itself what it lacks
-        raise ImportError("import hora.torch: PyTorch is not installed; run `pip install torch` (2.4 or newer)") from missing
+        raise ImportError(
+            "import hora.torch: PyTorch is not installed; run `pip install torch` (2.4 or newer)"
+        ) from missing
     version = getattr(sys.modules["torch"], "__version__", "")
     numbers = re.match(r"(\d+)\.(\d+)", version)
     if numbers and tuple(map(int, numbers.groups())) < _OLDEST:
-        raise ImportError(f"import hora.torch: PyTorch {version} is too old; run `pip install --upgrade torch` (2.4 or newer)")
+        raise ImportError(
+            f"import hora.torch: PyTorch {version} is too old; run `pip install --upgrade torch` (2.4 or newer)"
+        )
     if dist.is_available():
         register()
 

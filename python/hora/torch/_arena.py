@@ -1,8 +1,9 @@
 """Gradients that are reduced where autograd put them, for HORA_TORCH_ARENA=1.
 
-Then torch's larger tensors on the CPU lie in memory that the ranks of a host can map (arena.c), all of it registered at once with each
-group that asks. A gradient in it needs no bucket: it is an operation of its own, whose header tells the other ranks where it is.
-One that lies elsewhere, as on a rank whose arena is full, is reduced all the same, only slower.
+Then torch's larger tensors on the CPU lie in memory that the ranks of a host can map (arena.c), all of it registered at
+once with each group that asks. A gradient in it needs no bucket: it is an operation of its own, whose header tells the
+other ranks where it is. One that lies elsewhere, as on a rank whose arena is full, is reduced all the same, only
+slower.
 """
 
 from __future__ import annotations
@@ -31,13 +32,16 @@ def asked() -> int:
     """The bytes that HORA_TORCH_ARENA asks for, 0 for none."""
     text = os.environ.get("HORA_TORCH_ARENA") or "0"
     if not text.isdecimal():
-        raise SettingsError(f"HORA_TORCH_ARENA={text!r} is no number; give 1 for 1 GiB a rank, a greater number for so many MiB, or 0")
+        raise SettingsError(
+            f"HORA_TORCH_ARENA={text!r} is no number; give 1 for 1 GiB a rank, a greater number for so many MiB, or 0"
+        )
     n = int(text)
     return n << 30 if n < 2 else n << 20
 
 
 def open_arena() -> bool:
-    """Whether torch's larger tensors lie in memory that can be shared; they do from the first call on where it was asked for."""
+    """Whether torch's larger tensors lie in memory that can be shared; they do from the first call on where it was
+    asked for."""
     global _about
     wanted = asked()
     if _about is None and wanted:
@@ -118,7 +122,8 @@ class Scattered:
         def call(g: torch.Tensor, rests: bool) -> Call:
             at = g.data_ptr()
             return Call(
-                Kind.ALLREDUCE, op, number, 0, at, at, g.numel(), prescale=prescale, postscale=postscale, name=self.name,
+                Kind.ALLREDUCE, op, number, 0, at, at, g.numel(), prescale=prescale, postscale=postscale,
+                name=self.name,
                 shape=[0] if rests else shape, flags=flags, timeout=timeout, keep=g,
             )  # fmt: skip
 
@@ -150,7 +155,8 @@ class Scattered:
         )  # fmt: skip
 
     def collect(self) -> None:
-        """Have a gradient that lies as the parameter does; a missing one counts as zeros, and stays away where the parameter is frozen."""
+        """Have a gradient that lies as the parameter does; a missing one counts as zeros, and stays away where the
+        parameter is frozen."""
         p = self._param
         g = p.grad
         if g is None:

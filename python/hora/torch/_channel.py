@@ -79,11 +79,24 @@ class Channel:
         """Run a Call of these arguments."""
         self.group.run(self.call(*args, **more))
 
-    def plan(self, t: torch.Tensor, op: Op, prescale: float, postscale: float, name: str, shape: list[int]) -> Plan | Standing:
+    def plan(
+        self, t: torch.Tensor, op: Op, prescale: float, postscale: float, name: str, shape: list[int]
+    ) -> Plan | Standing:
         """What reduces t in place, again and again; ranks whose shapes differ get an error that says so."""
         p = t.data_ptr()
         call = self.call(
-            Kind.ALLREDUCE, op, code(t), 0, p, p, t.numel(), prescale=prescale, postscale=postscale, name=name, shape=shape, keep=t
+            Kind.ALLREDUCE,
+            op,
+            code(t),
+            0,
+            p,
+            p,
+            t.numel(),
+            prescale=prescale,
+            postscale=postscale,
+            name=name,
+            shape=shape,
+            keep=t,
         )
         return Standing(self.group, call) if self.named else self.group.plan(call)
 
@@ -92,13 +105,24 @@ class Channel:
         p = t.data_ptr()
         return self.group.submit(
             self.call(
-                Kind.ALLREDUCE, op, code(t), 0, p, p, t.numel(), prescale=prescale, postscale=postscale, name=name, shape=t.shape, keep=t
+                Kind.ALLREDUCE,
+                op,
+                code(t),
+                0,
+                p,
+                p,
+                t.numel(),
+                prescale=prescale,
+                postscale=postscale,
+                name=name,
+                shape=t.shape,
+                keep=t,
             )
         )
 
     def memory(self, nbytes: int) -> torch.Tensor:
-        """Bytes that all ranks of this host map; every rank of the group asks for the same. They stay as long as a view of them
-        does, also when the group goes: a parameter's `.grad` lies there."""
+        """Bytes that all ranks of this host map; every rank of the group asks for the same. They stay as long as a view
+        of them does, also when the group goes: a parameter's `.grad` lies there."""
         if self.size == 1 or nbytes == 0 or not hasattr(os, "memfd_create"):
             return torch.empty(nbytes, dtype=torch.uint8)
         fd = os.memfd_create("hora-bucket")

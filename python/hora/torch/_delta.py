@@ -24,8 +24,8 @@ else:
 class DeltaMixin(_Inner):
     """The step of the wrapped optimizer is taken on this rank's own gradients; Adasum combines what it changed.
 
-    The combination depends on the angle between the ranks' changes, tensor by tensor. Stands before the optimizer's other
-    mixin, whose `step` and `zero_grad` it passes by.
+    The combination depends on the angle between the ranks' changes, tensor by tensor. Stands before the optimizer's
+    other mixin, whose `step` and `zero_grad` it passes by.
     """
 
     _hora_inner: Any  # the wrapped optimizer's class
@@ -38,7 +38,9 @@ class DeltaMixin(_Inner):
         """Nothing to do before the step: the changes are combined after it."""
 
     def skip_synchronize(self) -> Any:
-        raise AssertionError("Skipping synchronization is not supported when using Adasum optimizer: the combination is part of step()")
+        raise AssertionError(
+            "Skipping synchronization is not supported when using Adasum optimizer: the combination is part of step()"
+        )
 
     def _hora_ready(self) -> None:
         """Each rank's scaler looks at that rank's own gradients."""
@@ -50,7 +52,9 @@ class DeltaMixin(_Inner):
         for device in found:
             host = device.detach().to("cpu", copy=True)
             at = host.data_ptr()
-            self._channel.run(Kind.ALLREDUCE, Op.MAX, code(host), 0, at, at, 1, name="DistributedOptimizer.infinite", keep=host)
+            self._channel.run(
+                Kind.ALLREDUCE, Op.MAX, code(host), 0, at, at, 1, name="DistributedOptimizer.infinite", keep=host
+            )
             device.copy_(host)
 
     def _hora_compare(self) -> None:
@@ -94,7 +98,11 @@ class DeltaMixin(_Inner):
         for i, (p, t) in enumerate(zip(params, sent, strict=True)):
             at = t.data_ptr()
             name = f"delta.{self._names.get(p, i)}"
-            calls.append(self._channel.call(Kind.ALLREDUCE, Op.ADASUM, code(t), 0, at, at, t.numel(), name=name, shape=t.shape, keep=t))
+            calls.append(
+                self._channel.call(
+                    Kind.ALLREDUCE, Op.ADASUM, code(t), 0, at, at, t.numel(), name=name, shape=t.shape, keep=t
+                )
+            )
         group = self._channel.group
         tickets = group.submit_many(calls, awaited=True) if calls else []
         error: BaseException | None = None

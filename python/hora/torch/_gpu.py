@@ -37,7 +37,15 @@ def _make(backend: Any, device: int) -> Gpu:
     return gpu
 
 
-def go(backend: Any, device: int, calls: Sequence[Call], wait: bool, value: Any, keep: Any, finish: Callable[[], None] | None) -> Any:
+def go(
+    backend: Any,
+    device: int,
+    calls: Sequence[Call],
+    wait: bool,
+    value: Any,
+    keep: Any,
+    finish: Callable[[], None] | None,
+) -> Any:
     """Start calls as one operation; a blocking one orders the current stream and returns what torch wants then."""
     try:
         gpu = backend._gpus.get(device) or _make(backend, device)

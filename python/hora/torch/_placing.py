@@ -1,4 +1,5 @@
-"""The buckets of DistributedOptimizer: made at the first reduction, reduced at each, made anew when something has moved."""
+"""The buckets of DistributedOptimizer: made at the first reduction, reduced at each, made anew when something has
+moved."""
 
 from __future__ import annotations
 
@@ -47,12 +48,15 @@ class Placing(Watching):
         self._place(self._trainable(), [])
 
     def _place(self, params: list[torch.nn.Parameter], buckets: list[Any], why: str = "parameters") -> None:
-        """Say for each of these how its gradient is reduced, beside those that are in buckets. What fails changes nothing."""
+        """Say for each of these how its gradient is reduced, beside those that are in buckets. What fails changes
+        nothing."""
         sparse, bucket_bytes = self._agree(params, why)
         rest = [p for p in params if id(p) not in sparse]
         custom: list[torch.nn.Parameter] = []
         compression = self._compression
-        stateless = compression is Compression.none or (isinstance(compression, type) and issubclass(compression, _Cast))
+        stateless = compression is Compression.none or (
+            isinstance(compression, type) and issubclass(compression, _Cast)
+        )
         if not stateless and not isinstance(compression, (Int8, PowerSGD)):
             custom, rest = rest, []
         dtype = compression.dtype if isinstance(compression, type) and issubclass(compression, _Cast) else None
@@ -64,7 +68,9 @@ class Placing(Watching):
             layout = _arena.spread(layout)
             _arena.share(self._channel)
         place = {p: i for i, members in enumerate(layout, 1) for p in members}
-        check_buckets(self._greatest, self._group, [place.get(p, 0) for p in params], lambda i: self._names.get(params[i], i))
+        check_buckets(
+            self._greatest, self._group, [place.get(p, 0) for p in params], lambda i: self._names.get(params[i], i)
+        )
         made: list[Any] = []
         self._prefix = f"gradient.{self._number}/" if self._number else "gradient."
         for i, members in enumerate(layout, len(buckets)):
@@ -88,7 +94,8 @@ class Placing(Watching):
         self._watch()
 
     def _agree(self, params: list[torch.nn.Parameter], why: str) -> tuple[set[int], int]:
-        """The parameters (ids) whose gradient is sparse on some rank, and the size of buckets that is the smallest on any."""
+        """The parameters (ids) whose gradient is sparse on some rank, and the size of buckets that is the smallest on
+        any."""
         sparse = [p.grad is not None and p.grad.is_sparse for p in params]
         first = _replicas.numbers(self) if why == "parameters" else []
         apart = self._compression is not Compression.none or not _arena.open_arena()
@@ -107,7 +114,9 @@ class Placing(Watching):
         """Each number's maximum over the ranks."""
         t = torch.tensor(numbers, dtype=torch.int64)
         at = t.data_ptr()
-        self._channel.run(Kind.ALLREDUCE, Op.MAX, code(t), 0, at, at, len(numbers), name=f"DistributedOptimizer.{of}", keep=t)
+        self._channel.run(
+            Kind.ALLREDUCE, Op.MAX, code(t), 0, at, at, len(numbers), name=f"DistributedOptimizer.{of}", keep=t
+        )
         return t.tolist()
 
     def _reduce(self) -> None:
@@ -135,7 +144,9 @@ class Placing(Watching):
             from . import _rare
 
             _rare.reduce_sparse(self._channel, self._sparse, self._wire_op, *self._scales)
-            _rare.reduce_custom(self._channel, self._custom, compression, self._wire_op, *self._scales, self._prefix, self._names)
+            _rare.reduce_custom(
+                self._channel, self._custom, compression, self._wire_op, *self._scales, self._prefix, self._names
+            )
         for p in self._thin:  # as SparseAdam wants it
             if (g := p.grad) is not None and not g.is_sparse:
                 p.grad = None
@@ -161,7 +172,8 @@ class Placing(Watching):
                 compression.reduce(bucket.key, bucket.flat, average, self._channel, bucket.views)
 
     def _stale(self) -> bool:
-        """Whether parameters have another type or place than their buckets; the next reduction makes new ones, on every rank."""
+        """Whether parameters have another type or place than their buckets; the next reduction makes new ones, on every
+        rank."""
         if not any(bucket.stale() for bucket in self._buckets or ()):
             return False
         sent, self._next = self._next, 0
@@ -185,7 +197,8 @@ class Placing(Watching):
             bucket.close()
 
     def _give_up(self, error: BaseException) -> None:
-        """Gradients may be on their way for a while: leave them that memory, and this rank does not know what the others do now."""
+        """Gradients may be on their way for a while: leave them that memory, and this rank does not know what the
+        others do now."""
         self._cut = f"{type(error).__name__}{f' ({error})' if str(error) else ''}"
         buckets, self._buckets, self._home, self._next = self._buckets or [], None, {}, 0
         for bucket in buckets:

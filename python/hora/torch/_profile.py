@@ -1,7 +1,8 @@
-"""What torch's profiler is shown: each collective as an event such as "hora:all_reduce", with the shapes of its tensors.
+"""What torch's profiler is shown: each collective as an event such as "hora:all_reduce", with the shapes of its
+tensors.
 
-While no profiler runs nothing here is called: one that starts puts recording methods in the place of the backend's and of
-the buckets', and the end of it takes them away again.
+While no profiler runs nothing here is called: one that starts puts recording methods in the place of the backend's and
+of the buckets', and the end of it takes them away again.
 """
 
 from __future__ import annotations
@@ -170,7 +171,12 @@ def teach() -> None:
     """Hear of profilers that start and stop, where this torch says so."""
     start = getattr(profiler, "_run_on_profiler_start", None)
     stop = getattr(profiler, "_run_on_profiler_stop", None)
-    if start is None or stop is None or hasattr(start, "hora") or not hasattr(torch._C._autograd, "_record_function_with_args_enter"):
+    if (
+        start is None
+        or stop is None
+        or hasattr(start, "hora")
+        or not hasattr(torch._C._autograd, "_record_function_with_args_enter")
+    ):
         return
     profiler._run_on_profiler_start = _after(start, _watch)
     profiler._run_on_profiler_stop = _after(stop, _unwatch)

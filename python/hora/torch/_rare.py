@@ -19,11 +19,15 @@ def _as_sparse(p: torch.nn.Parameter) -> torch.Tensor:
     g = p.grad
     if g is None:
         values = torch.empty((0, *p.shape[1:]), dtype=p.dtype)
-        return torch.sparse_coo_tensor(torch.empty((1, 0), dtype=torch.int64), values, p.shape, check_invariants=False).coalesce()
+        return torch.sparse_coo_tensor(
+            torch.empty((1, 0), dtype=torch.int64), values, p.shape, check_invariants=False
+        ).coalesce()
     return (g if g.is_sparse else g.to_sparse(1)).detach().cpu().coalesce()
 
 
-def reduce_sparse(channel: Channel, params: list[torch.nn.Parameter], op: Op, prescale: float, postscale: float) -> None:
+def reduce_sparse(
+    channel: Channel, params: list[torch.nn.Parameter], op: Op, prescale: float, postscale: float
+) -> None:
     """Add up sparse gradients over the group; `.grad` becomes the coalesced result."""
     if not params:
         return
@@ -31,13 +35,16 @@ def reduce_sparse(channel: Channel, params: list[torch.nn.Parameter], op: Op, pr
     mine = torch.tensor([g.indices().shape[1] for g in grads], dtype=torch.int64)
     counts = torch.empty((channel.size, len(grads)), dtype=torch.int64)
     channel.run(
-        Kind.ALLGATHER, Op.SUM, code(mine), 0, mine.data_ptr(), counts.data_ptr(), len(grads), recv_count=counts.numel(),
+        Kind.ALLGATHER, Op.SUM, code(mine), 0, mine.data_ptr(), counts.data_ptr(), len(grads),
+        recv_count=counts.numel(),
         name="DistributedOptimizer.sparse.counts", keep=(mine, counts),
     )  # fmt: skip
     factor = prescale * postscale / (channel.size if op is Op.AVERAGE else 1)
     for i, (p, g) in enumerate(zip(params, grads, strict=True)):
         rows = counts[:, i].tolist()
-        indices = gather_rows(channel, g.indices().t().contiguous(), rows, name=f"DistributedOptimizer.sparse.{i}.indices")
+        indices = gather_rows(
+            channel, g.indices().t().contiguous(), rows, name=f"DistributedOptimizer.sparse.{i}.indices"
+        )
         values = gather_rows(channel, g.values(), rows, name=f"DistributedOptimizer.sparse.{i}.values")
         if factor != 1.0:
             values = values * factor

@@ -1,9 +1,9 @@
 """Averages a DDP model's gradients when its backward pass ends, while DDP's own reducer sleeps.
 
-DDP's reducer hears of each gradient, copies it into its bucket and hands the bucket on: for small models that costs more
-than communicating. Here a gradient that is worth it is moved out of the processor's cache by its hook, the others together
-at the end, and the buckets lie in memory that the host's ranks share. DDP still decides when: what it tells its reducer
-before and after each forward pass, it tells `Sleeper`.
+DDP's reducer hears of each gradient, copies it into its bucket and hands the bucket on: for small models that costs
+more than communicating. Here a gradient that is worth it is moved out of the processor's cache by its hook, the others
+together at the end, and the buckets lie in memory that the host's ranks share. DDP still decides when: what it tells
+its reducer before and after each forward pass, it tells `Sleeper`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ class _Channel(Channel):
 
     def plan(self, t: torch.Tensor, op: Op, prescale: float, postscale: float, name: str, shape: list[int]) -> Plan:
         p, n = t.data_ptr(), t.numel()
-        return self.group.plan(self.call(Kind.ALLREDUCE, op, code(t), 0, p, p, n, name=name, shape=shape, keep=t, timeout=self.seconds))
+        return self.group.plan(
+            self.call(Kind.ALLREDUCE, op, code(t), 0, p, p, n, name=name, shape=shape, keep=t, timeout=self.seconds)
+        )
 
 
 class _Bucket(Bucket):
@@ -61,7 +63,9 @@ class _Bucket(Bucket):
     def __init__(self, key: int, params: list[torch.nn.Parameter], name: str, as_view: bool) -> None:
         super().__init__(key, params, name)
         self.as_view = as_view
-        self.missing: set[int] = set()  # ids of the parameters whose gradient this pass has not brought, where it is sent early
+        self.missing: set[int] = (
+            set()
+        )  # ids of the parameters whose gradient this pass has not brought, where it is sent early
         self.taken: set[int] = set()  # and of those copied here, when their gradients stay where they are
 
     def renew(self) -> None:
@@ -75,7 +79,13 @@ class _Bucket(Bucket):
             super().take(p)
             return
         g, v = p.grad, self.place[p]
-        if type(g) is torch.Tensor and not g.requires_grad and g.dtype is v.dtype and g.layout is v.layout and g.stride() == v.stride():
+        if (
+            type(g) is torch.Tensor
+            and not g.requires_grad
+            and g.dtype is v.dtype
+            and g.layout is v.layout
+            and g.stride() == v.stride()
+        ):
             _lib.copy(v.data_ptr(), g.data_ptr(), v.numel() * v.element_size())
             self.taken.add(id(p))
 
@@ -146,7 +156,9 @@ class Averager:
     `asked` says that a forward pass was made whose gradients are to be averaged; the pass that completes them does so.
     """
 
-    def __init__(self, group: Group, params: list, names: dict, as_view: bool, overlap: bool, seconds: float | None, limit: int) -> None:
+    def __init__(
+        self, group: Group, params: list, names: dict, as_view: bool, overlap: bool, seconds: float | None, limit: int
+    ) -> None:
         self.params = params
         self.names = names
         self.as_view = as_view
@@ -155,7 +167,9 @@ class Averager:
         self.channel = _Channel(group, seconds)
         self.asked = False
         self.cut = ""  # what cut an average short
-        self.came: deque = deque(maxlen=16 * len(params) + 64)  # one more for each hook; backward passes nobody asked for are many
+        self.came: deque = deque(
+            maxlen=16 * len(params) + 64
+        )  # one more for each hook; backward passes nobody asked for are many
         self.buckets: list[_Bucket | _Scattered] = []
         self.home: dict[torch.nn.Parameter, _Bucket | _Scattered] = {}
         self.next = 0  # the bucket to send next, where they are sent early
@@ -225,7 +239,8 @@ class Averager:
                 bucket.missing = {id(p) for p in bucket.params}
 
     def check(self) -> None:
-        """No forward pass before the gradients of the last one are averaged, or this rank would be one average behind the others."""
+        """No forward pass before the gradients of the last one are averaged, or this rank would be one average behind
+        the others."""
         if self.cut:
             then = "which does not know what the other ranks do now; wrap the model in DistributedDataParallel again"
             raise cut_short("accelerate", self.cut, "an average of gradients", self.channel.group.rank, then)
@@ -234,7 +249,9 @@ class Averager:
         absent = [self.name(p) for p in self.absent()]
         rank = self.channel.group.rank
         if not absent:
-            raise RuntimeError(f"Expected to have finished reduction in the prior iteration: the backward pass on rank {rank} failed.")
+            raise RuntimeError(
+                f"Expected to have finished reduction in the prior iteration: the backward pass on rank {rank} failed."
+            )
         few = ", ".join(absent[:8]) + (f" and {len(absent) - 8} more" if len(absent) > 8 else "")
         raise RuntimeError(
             f"Expected to have finished reduction in the prior iteration before starting a new one: on rank {rank} the last backward pass "

@@ -25,7 +25,8 @@ _STRIDED = torch.strided
 
 
 def _numbers() -> Callable[[Any], int]:
-    """What gives an operator's number. Torch's hash of one is that, and half a microsecond quicker than asking for it."""
+    """What gives an operator's number. Torch's hash of one is that, and half a microsecond quicker than asking for
+    it."""
     plain = all(hash(torch.distributed.ReduceOp(op)) == int(op) for op in REDUCE_OPS)
     return hash if plain else lambda reduce_op: int(reduce_op.op)
 
@@ -51,7 +52,13 @@ class Reductions(_Backend):
         opts = opts or c10d.AllreduceOptions()
         t = tensors[0]
         inline = not opts.asyncOp
-        if t.layout is _STRIDED and t.is_cpu and t.is_contiguous() and self._batch is None and (inline or self._patience):
+        if (
+            t.layout is _STRIDED
+            and t.is_cpu
+            and t.is_contiguous()
+            and self._batch is None
+            and (inline or self._patience)
+        ):
             key = (t.data_ptr(), t.numel(), t.dtype, _number(opts.reduceOp), opts.timeout, inline)
             call = self._packed.get(key) or self._allreduce_of(key, t, opts)
             if call:
@@ -88,7 +95,9 @@ class Reductions(_Backend):
             self._packed.clear()
         p = t.data_ptr()
         budget = self._patience if opts.asyncOp else 0.0
-        call = self._packed[key] = Call(Kind.ALLREDUCE, op, code(t), 0, p, p, t.numel(), timeout=self._seconds(opts), budget=budget)
+        call = self._packed[key] = Call(
+            Kind.ALLREDUCE, op, code(t), 0, p, p, t.numel(), timeout=self._seconds(opts), budget=budget
+        )
         return call
 
     def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Any:
@@ -99,7 +108,9 @@ class Reductions(_Backend):
         for t in tensors:
             flat = dense(t, "all_reduce_coalesced")
             p = flat.data_ptr()
-            call = Call(Kind.ALLREDUCE, op, code(flat), 0, p, p, flat.numel(), timeout=seconds, prescale=scale, keep=(t, flat))
+            call = Call(
+                Kind.ALLREDUCE, op, code(flat), 0, p, p, flat.numel(), timeout=seconds, prescale=scale, keep=(t, flat)
+            )
             back = None if p == t.data_ptr() else (lambda t=t, flat=flat: t.detach().copy_(flat))
             calls.append((call, back))
         self._seq += 1
@@ -147,7 +158,9 @@ class Reductions(_Backend):
 
     def barrier(self, opts: Any = None) -> Any:
         opts = opts or c10d.BarrierOptions()
-        return self._go(Kind.BARRIER, Op.SUM, 2, 0, 0, 0, 0, self._seconds(opts), not getattr(opts, "asyncOp", False), [])
+        return self._go(
+            Kind.BARRIER, Op.SUM, 2, 0, 0, 0, 0, self._seconds(opts), not getattr(opts, "asyncOp", False), []
+        )
 
     @staticmethod
     def _operator(reduce_op: Any) -> tuple[Op, float]:
@@ -158,4 +171,6 @@ class Reductions(_Backend):
         factor = getattr(reduce_op, "factor", None)
         if isinstance(factor, (int, float)):
             return Op.SUM, float(factor)
-        raise ValueError(f"{kind}: hora reduces with SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR and PREMUL_SUM by a number")
+        raise ValueError(
+            f"{kind}: hora reduces with SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR and PREMUL_SUM by a number"
+        )

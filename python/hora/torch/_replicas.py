@@ -33,7 +33,8 @@ def asked() -> int:
 
 
 def _feed(digest: Any, t: torch.Tensor) -> None:
-    """One tensor's bits into a digest. Of a large one the sums of its rows and columns stand for them: that is as fast as memory is read."""
+    """One tensor's bits into a digest. Of a large one the sums of its rows and columns stand for them: that is as fast
+    as memory is read."""
     host = t.detach().to("cpu").contiguous()
     at, n = host.data_ptr(), host.numel() * host.element_size()
     digest.update(repr((t.dtype, tuple(t.shape))).encode())

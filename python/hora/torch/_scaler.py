@@ -1,4 +1,5 @@
-"""torch's GradScaler with a wrapped optimizer: it looks for infinities in the reduced gradients, so that all ranks skip the same steps."""
+"""torch's GradScaler with a wrapped optimizer: it looks for infinities in the reduced gradients, so that all ranks skip
+the same steps."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ __all__ = ["teach"]
 
 
 def teach() -> None:
-    """Let GradScaler's `unscale_` and `step` reduce the gradients of a wrapped optimizer first; calling it again does nothing."""
+    """Let GradScaler's `unscale_` and `step` reduce the gradients of a wrapped optimizer first; calling it again does
+    nothing."""
     if not hasattr(GradScaler.step, "hora"):
         GradScaler.unscale_ = _unscale(GradScaler.unscale_)  # type: ignore[method-assign]
         GradScaler.step = _step(GradScaler.step)  # type: ignore[method-assign]

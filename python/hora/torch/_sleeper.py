@@ -75,7 +75,9 @@ class _Model(DistributedDataParallel):
         if type(self) is _Model and self._join_config.enable:
             self.reducer.wake()
         if type(self) is not _Model or self.modules_buffers or not self._lazy_init_ran or _profiled():
-            return DistributedDataParallel.forward(self, *inputs, **kwargs)  # woken, this method may be kept by who wrapped it
+            return DistributedDataParallel.forward(
+                self, *inputs, **kwargs
+            )  # woken, this method may be kept by who wrapped it
         # What DDP does for a model without buffers, but for its accounts.
         own = self.reducer._own
         if _grad_enabled():
@@ -109,10 +111,15 @@ def fits(model: DistributedDataParallel) -> bool:
     """Whether averaging at the end is all that the model's reducer was asked to do."""
     settings = vars(model)
     asked = (
-        "find_unused_parameters", "static_graph", "mixed_precision", "device_ids", "lazy_bucket_allocation", "_delay_all_reduce_params",
+        "find_unused_parameters", "static_graph", "mixed_precision", "device_ids", "lazy_bucket_allocation",
+        "_delay_all_reduce_params",
         "_use_python_reducer", "_require_manual_backward_finalization", "_comm_hooks", "buffer_hook",
     )  # fmt: skip
-    if type(model) is not DistributedDataParallel or any(settings.get(name) for name in asked) or model._join_config.enable:
+    if (
+        type(model) is not DistributedDataParallel
+        or any(settings.get(name) for name in asked)
+        or model._join_config.enable
+    ):
         return False
     if "_comm_hooks" not in settings or "modules_buffers" not in settings or "_lazy_init_ran" not in settings:
         return False  # a torch that we do not know

@@ -38,16 +38,21 @@ def row_counts(channel: Channel, n: int, seconds: float | None = None) -> list[i
     mine = torch.tensor([n], dtype=torch.int64)
     out = torch.empty(channel.size, dtype=torch.int64)
     channel.run(
-        Kind.ALLGATHER, Op.SUM, code(mine), 0, mine.data_ptr(), out.data_ptr(), 1, recv_count=channel.size, timeout=seconds,
+        Kind.ALLGATHER, Op.SUM, code(mine), 0, mine.data_ptr(), out.data_ptr(), 1, recv_count=channel.size,
+        timeout=seconds,
         keep=(mine, out),
     )  # fmt: skip
     return out.tolist()
 
 
-def allreduce_sparse(group: Group, t: torch.Tensor, op: Op, scale: float = 1.0, seconds: float | None = None) -> torch.Tensor:
+def allreduce_sparse(
+    group: Group, t: torch.Tensor, op: Op, scale: float = 1.0, seconds: float | None = None
+) -> torch.Tensor:
     """Sum or average t over the group, in place; the result is coalesced and equal on all ranks."""
     if op not in (Op.SUM, Op.AVERAGE):
-        raise ValueError(f"all_reduce of a sparse tensor: {op.name} is not offered; use SUM or AVG, or call .to_dense() first")
+        raise ValueError(
+            f"all_reduce of a sparse tensor: {op.name} is not offered; use SUM or AVG, or call .to_dense() first"
+        )
     own = t.detach().cpu().coalesce()  # of a GPU's too: sparse sums pass through host memory
     indices = own.indices().t().contiguous()
     values = own.values()
@@ -59,7 +64,9 @@ def allreduce_sparse(group: Group, t: torch.Tensor, op: Op, scale: float = 1.0, 
     all_values = gather_rows(channel, values, counts, seconds)
     if op is Op.AVERAGE:
         all_values = all_values / group.size
-    total = torch.sparse_coo_tensor(everywhere.t(), all_values, t.shape, dtype=t.dtype, check_invariants=False).coalesce()
+    total = torch.sparse_coo_tensor(
+        everywhere.t(), all_values, t.shape, dtype=t.dtype, check_invariants=False
+    ).coalesce()
     with torch.no_grad():
         t.copy_(total.to(t.device))  # not into t.detach(): indices of another number would stay behind
     return total

@@ -84,7 +84,8 @@ class _Shared:
 
 
 def _meet(store: Any, rank: int, size: int, name: str, timeout: timedelta) -> _Shared:
-    """Wait in torch's store until every rank has asked for this group with this backend. One that uses another backend never comes."""
+    """Wait in torch's store until every rank has asked for this group with this backend. One that uses another backend
+    never comes."""
     shared, seconds = _Shared(store, rank), timeout.total_seconds()
     _meeting.meet(
         shared, rank, size, seconds,

@@ -12,7 +12,9 @@ __all__ = ["CODES", "REDUCE_OPS", "code", "dense", "device_of", "flatten"]
 
 # torch's element types by their number in the C ABI.
 CODES: dict[torch.dtype, int] = {
-    getattr(torch, name): number for name, number in DTYPES.items() if isinstance(getattr(torch, name, None), torch.dtype)
+    getattr(torch, name): number
+    for name, number in DTYPES.items()
+    if isinstance(getattr(torch, name, None), torch.dtype)
 }
 
 _R = torch.distributed.ReduceOp
@@ -33,7 +35,9 @@ def code(t: torch.Tensor) -> int:
     try:
         return CODES[t.dtype]
     except KeyError:
-        raise TypeError(f"tensor of type {t.dtype}: hora has no such element type; convert it first, for example with .float()") from None
+        raise TypeError(
+            f"tensor of type {t.dtype}: hora has no such element type; convert it first, for example with .float()"
+        ) from None
 
 
 def device_of(keep: Any) -> int | None:
@@ -53,7 +57,9 @@ def dense(t: torch.Tensor, verb: str) -> torch.Tensor:
     if t.is_sparse:
         raise ValueError(f"{verb}: sparse tensors go through all_reduce only; call .to_dense() first")
     if t.device.type not in ("cpu", "cuda"):
-        raise ValueError(f'{verb}: tensor is on {t.device}; backend "hora" takes tensors of the host and of CUDA devices')
+        raise ValueError(
+            f'{verb}: tensor is on {t.device}; backend "hora" takes tensors of the host and of CUDA devices'
+        )
     t = t.detach()
     return t if t.is_contiguous() else t.contiguous()
 

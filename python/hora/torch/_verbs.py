@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._C import _distributed_c10d as c10d
 
-from ..call import ANY_SOURCE, Call, Kind, Op
-from ..errors import DeadlineError, HoraError
+from ..call import Call, Kind, Op
 from ..group import Group
-from ..handle import Handle
 from ._tensor import code, dense, flatten
-from ._work import BackendError, TicketWork, failure
 
 __all__ = ["Verbs"]
 
@@ -24,18 +19,10 @@ if TYPE_CHECKING:
 else:
     _Backend = object
 
-# Tags from here up are the backend's own.
-_BARRIER_TAG = 0x7FFF0000
-
-
-class _Received(list):
-    """The value of a receive from any rank: the tensors, and who sent them."""
-
-    source = -1
-
 
 class Verbs(_Backend):
-    """Mixed into the backend, which has `group`, `_rank`, `_size`, `_go`, `_start`, `_many`, `_seconds` and `_operator`."""
+    """Mixed into the backend, which has `group`, `_rank`, `_size`, `_go`, `_start`, `_many`, `_seconds` and
+    `_operator`."""
 
     group: Group
     _rank: int
@@ -62,14 +49,17 @@ class Verbs(_Backend):
         finish = None if dst.data_ptr() == output.data_ptr() else lambda: output.detach().copy_(dst)
         call = Call(
             Kind.ALLGATHER, Op.SUM, code(src), 0, src.data_ptr(), dst.data_ptr(), src.numel(), recv_count=dst.numel(),
-            timeout=self._seconds(opts), budget=self._budget(opts), keep=((src, dst), output if value is None else value),
+            timeout=self._seconds(opts), budget=self._budget(opts),
+            keep=((src, dst), output if value is None else value),
         )  # fmt: skip
         return call, finish, (src, dst)
 
     def _budget(self, opts: Any) -> float:
         return self._patience if opts.asyncOp else 0.0
 
-    def allgather(self, outputs: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], opts: Any = None) -> Any:
+    def allgather(
+        self, outputs: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], opts: Any = None
+    ) -> Any:
         opts = opts or c10d.AllgatherOptions()
         parts = list(outputs[0])
         src = dense(inputs[0], "all_gather")
@@ -91,7 +81,9 @@ class Verbs(_Backend):
                 f"{parts[self._rank].numel()} of {parts[self._rank].dtype}"
             )
 
-    def allgather_coalesced(self, outputs: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], opts: Any = None) -> Any:
+    def allgather_coalesced(
+        self, outputs: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], opts: Any = None
+    ) -> Any:
         """outputs[rank][i] receives inputs[i] of that rank."""
         opts = opts or c10d.AllgatherOptions()
         calls: list[tuple[Call, Callable | None]] = []
@@ -103,7 +95,9 @@ class Verbs(_Backend):
             calls.append((call, _spread(whole, parts)))
         return self._many(calls, not opts.asyncOp, outputs)
 
-    def all_gather_single_coalesced(self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None) -> Any:
+    def all_gather_single_coalesced(
+        self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
+    ) -> Any:
         opts = opts or c10d.AllgatherOptions()
         calls = []
         for out, t in zip(outputs, inputs, strict=True):
@@ -111,7 +105,9 @@ class Verbs(_Backend):
             calls.append((call, finish))
         return self._many(calls, not opts.asyncOp, list(outputs))
 
-    def gather(self, outputs: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], opts: Any = None) -> Any:
+    def gather(
+        self, outputs: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], opts: Any = None
+    ) -> Any:
         opts = opts or c10d.GatherOptions()
         src = dense(inputs[0], "gather")
         whole, parts, finish = None, [], None
@@ -139,7 +135,9 @@ class Verbs(_Backend):
             recv_count=0 if dst is None else dst.numel(),
         )  # fmt: skip
 
-    def scatter(self, outputs: Sequence[torch.Tensor], inputs: Sequence[Sequence[torch.Tensor]], opts: Any = None) -> Any:
+    def scatter(
+        self, outputs: Sequence[torch.Tensor], inputs: Sequence[Sequence[torch.Tensor]], opts: Any = None
+    ) -> Any:
         opts = opts or c10d.ScatterOptions()
         out = outputs[0]
         dst = dense(out, "scatter")
@@ -156,7 +154,9 @@ class Verbs(_Backend):
 
     # -- reduce-scatter
 
-    def _scatter_call(self, output: torch.Tensor, input: torch.Tensor, verb: str, opts: Any) -> tuple[Call, Callable | None, Any]:
+    def _scatter_call(
+        self, output: torch.Tensor, input: torch.Tensor, verb: str, opts: Any
+    ) -> tuple[Call, Callable | None, Any]:
         if output.dtype != input.dtype or input.numel() != output.numel() * self._size:
             raise ValueError(
                 f"{verb}: input has {input.numel()} elements of {input.dtype}, it needs {output.numel()} × {self._size} "
@@ -166,7 +166,8 @@ class Verbs(_Backend):
         finish = None if dst.data_ptr() == output.data_ptr() else lambda: output.detach().copy_(dst)
         op, scale = self._operator(opts.reduceOp)
         call = Call(
-            Kind.REDUCE_SCATTER, op, code(src), 0, src.data_ptr(), dst.data_ptr(), src.numel(), recv_count=dst.numel(), prescale=scale,
+            Kind.REDUCE_SCATTER, op, code(src), 0, src.data_ptr(), dst.data_ptr(), src.numel(), recv_count=dst.numel(),
+            prescale=scale,
             timeout=self._seconds(opts), budget=self._budget(opts), keep=((src, dst), output),
         )  # fmt: skip
         return call, finish, (src, dst)
@@ -176,7 +177,9 @@ class Verbs(_Backend):
         call, finish, keep = self._scatter_call(output, input, "reduce_scatter_tensor", opts)
         return self._start(call, not opts.asyncOp, output, keep, finish)
 
-    def reduce_scatter_single_coalesced(self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None) -> Any:
+    def reduce_scatter_single_coalesced(
+        self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
+    ) -> Any:
         opts = opts or c10d.ReduceScatterOptions()
         calls = []
         for out, t in zip(outputs, inputs, strict=True):
@@ -184,7 +187,9 @@ class Verbs(_Backend):
             calls.append((call, finish))
         return self._many(calls, not opts.asyncOp, list(outputs))
 
-    def reduce_scatter(self, outputs: Sequence[torch.Tensor], inputs: Sequence[Sequence[torch.Tensor]], opts: Any = None) -> Any:
+    def reduce_scatter(
+        self, outputs: Sequence[torch.Tensor], inputs: Sequence[Sequence[torch.Tensor]], opts: Any = None
+    ) -> Any:
         opts = opts or c10d.ReduceScatterOptions()
         op, scale = self._operator(opts.reduceOp)
         out = outputs[0]
@@ -195,7 +200,8 @@ class Verbs(_Backend):
         dst = dense(out, "reduce_scatter")
         finish = None if dst.data_ptr() == out.data_ptr() else lambda: out.detach().copy_(dst)
         return self._go(
-            Kind.REDUCE_SCATTER, op, code(whole), 0, whole.data_ptr(), dst.data_ptr(), whole.numel(), self._seconds(opts),
+            Kind.REDUCE_SCATTER, op, code(whole), 0, whole.data_ptr(), dst.data_ptr(), whole.numel(),
+            self._seconds(opts),
             not opts.asyncOp, outputs, (whole, dst), finish, recv_count=dst.numel(), prescale=scale,
             recv_counts=None if len(set(counts)) == 1 else counts,
         )  # fmt: skip
@@ -203,7 +209,12 @@ class Verbs(_Backend):
     # -- exchange
 
     def all_to_all_single(
-        self, output: torch.Tensor, input: torch.Tensor, output_splits: Sequence[int], input_splits: Sequence[int], opts: Any = None
+        self,
+        output: torch.Tensor,
+        input: torch.Tensor,
+        output_splits: Sequence[int],
+        input_splits: Sequence[int],
+        opts: Any = None,
     ) -> Any:
         opts = opts or c10d.AllToAllOptions()
         src, dst = dense(input, "all_to_all_single"), dense(output, "all_to_all_single")
@@ -218,17 +229,23 @@ class Verbs(_Backend):
         rows = t.shape[0] if t.dim() else 1
         if not splits:
             if rows % self._size:
-                raise ValueError(f"all_to_all_single: {side} has {rows} rows, which {self._size} ranks do not divide; give splits")
+                raise ValueError(
+                    f"all_to_all_single: {side} has {rows} rows, which {self._size} ranks do not divide; give splits"
+                )
             return [t.numel() // self._size] * self._size
         if len(splits) != self._size or sum(splits) != rows:
-            raise ValueError(f"all_to_all_single: {side} splits {list(splits)} must be {self._size} numbers with the sum {rows}")
+            raise ValueError(
+                f"all_to_all_single: {side} splits {list(splits)} must be {self._size} numbers with the sum {rows}"
+            )
         row = t.numel() // rows if rows else 0
         return [int(s) * row for s in splits]
 
     def alltoall(self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None) -> Any:
         opts = opts or c10d.AllToAllOptions()
         if len(outputs) != self._size or len(inputs) != self._size:
-            raise ValueError(f"all_to_all: {len(inputs)} inputs and {len(outputs)} outputs, the group has {self._size} ranks")
+            raise ValueError(
+                f"all_to_all: {len(inputs)} inputs and {len(outputs)} outputs, the group has {self._size} ranks"
+            )
         whole = flatten(list(inputs), "all_to_all")
         dst = torch.empty(sum(t.numel() for t in outputs), dtype=whole.dtype, device=whole.device)
         return self._go(
@@ -238,51 +255,6 @@ class Verbs(_Backend):
         )  # fmt: skip
 
     # -- messages
-
-    def send(self, tensors: Sequence[torch.Tensor], dst: int, tag: int) -> Any:
-        t = dense(tensors[0], "send")
-        return self._go(
-            Kind.SEND, Op.SUM, code(t), dst, t.data_ptr(), 0, t.numel(), self._timeout, False, tensors, t, tag=tag, recv_count=0
-        )
-
-    def recv(self, tensors: Sequence[torch.Tensor], src: int, tag: int) -> Any:
-        out = tensors[0]
-        t = dense(out, "recv")
-        finish = None if t.data_ptr() == out.data_ptr() else lambda: out.detach().copy_(t)
-        work = self._go(
-            Kind.RECV, Op.SUM, code(t), src, 0, t.data_ptr(), 0, self._timeout, False, tensors, t, finish, tag=tag,
-            recv_count=t.numel(),
-        )  # fmt: skip
-        if work is not None:
-            work.source = src
-        return work
-
-    def recv_anysource(self, tensors: Sequence[torch.Tensor], tag: int) -> Any:
-        _teach_source_rank()
-        out = tensors[0]
-        if not out.is_cpu:
-            raise ValueError(f"recv: tensor is on {out.device}; receiving from any rank takes host tensors only, name the source")
-        t = dense(out, "recv")
-        value = _Received(tensors)
-        self._seq += 1
-        try:
-            ticket = self.group.submit(
-                Call(
-                    Kind.RECV, Op.SUM, code(t), ANY_SOURCE, 0, t.data_ptr(), 0, recv_count=t.numel(), tag=tag, timeout=self._timeout,
-                    keep=(tensors, t),
-                )
-            )  # fmt: skip
-        except HoraError as error:
-            raise failure(error) from error
-
-        def finish(ticket: int) -> None:
-            value.source = self.group.result(ticket).value
-            work.source = value.source
-            if t.data_ptr() != out.data_ptr():
-                out.detach().copy_(t)
-
-        work = TicketWork([Handle(ticket, finish)], value, self._live, self._patience)
-        return work
 
     # -- several at once
 
@@ -298,67 +270,6 @@ class Verbs(_Backend):
         return self._many(batch, False, [])
 
     # -- a barrier that says who is missing
-
-    def monitored_barrier(self, opts: Any, wait_all: bool = False) -> None:
-        own = opts if isinstance(opts, timedelta) else opts.timeout
-        seconds = own.total_seconds() if own >= timedelta(0) else (self._timeout or 1800.0)
-        if self._size == 1:
-            return
-        end = time.monotonic() + seconds
-        if self._rank == 0:
-            if seconds == 0:
-                raise RuntimeError("Rank 0 timed out in monitoredBarrier after 0 ms; give the other ranks time to come")
-            try:
-                self._await_all(end, seconds, wait_all)
-            except HoraError as error:
-                raise failure(error) from error
-            return
-        try:
-            if seconds == 0:
-                raise DeadlineError("it has not answered within the timeout of 0 s")
-            self._send_token(0, seconds)
-            self._await_token(0, end)
-        except HoraError as error:
-            said = (
-                f"Rank {self._rank} successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0: "
-                f"{error}; see rank 0's error for the missing ranks"
-            )
-            raise (RuntimeError if isinstance(error, DeadlineError) else BackendError)(said) from error
-
-    def _await_all(self, end: float, seconds: float, wait_all: bool) -> None:
-        missing = []
-        for r in range(1, self._size):
-            try:
-                self._await_token(r, end)
-            except HoraError as error:
-                missing.append(r)
-                if not wait_all:
-                    raise RuntimeError(
-                        f"[Rank 0]: Rank {r} failed to pass monitoredBarrier in {int(seconds * 1000)} ms: {error}"
-                    ) from error
-        if missing:
-            ranks = ", ".join(map(str, missing))
-            raise RuntimeError(f"[Rank 0]: Ranks {ranks} failed to pass monitoredBarrier in {int(seconds * 1000)} ms")
-        for r in range(1, self._size):
-            self._send_token(r, seconds)
-
-    def _send_token(self, to: int, seconds: float) -> None:
-        token = torch.ones(1, dtype=torch.uint8)
-        call = Call(Kind.SEND, Op.SUM, code(token), to, token.data_ptr(), 0, 1, recv_count=0, tag=_BARRIER_TAG, timeout=seconds)
-        self.group.run(call, token)
-
-    def _await_token(self, source: int, end: float) -> None:
-        """Wait for a rank's token. A receive that ran out of time stays posted and serves the next barrier."""
-        posted = self._tokens.get(source)
-        if posted is None:
-            token = torch.zeros(1, dtype=torch.uint8)
-            call = Call(Kind.RECV, Op.SUM, code(token), source, 0, token.data_ptr(), 0, recv_count=1, tag=_BARRIER_TAG)
-            posted = self._tokens[source] = Handle(self.group.submit(call, token))
-        try:
-            posted.wait(max(0.0, end - time.monotonic()))
-        finally:
-            if posted.done():
-                del self._tokens[source]
 
 
 # The names that torch 2.8 and older call.
@@ -379,22 +290,3 @@ def _spread(whole: torch.Tensor, parts: Sequence[torch.Tensor]) -> Callable[[], 
             at += n
 
     return copy
-
-
-def _teach_source_rank() -> None:
-    """torch wraps our Work in one that cannot tell who sent; let it ask the future's value instead."""
-    inherited = c10d.Work._source_rank
-    if getattr(inherited, "hora", False):
-        return
-
-    def source_rank(work: Any) -> int:
-        if isinstance(work, TicketWork):
-            return work.source
-        try:
-            value = work.get_future().value()
-        except RuntimeError:
-            value = None
-        return value.source if isinstance(value, _Received) else inherited(work)
-
-    source_rank.hora = True  # type: ignore[attr-defined]
-    c10d.Work._source_rank = source_rank

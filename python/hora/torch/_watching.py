@@ -1,4 +1,5 @@
-"""The hooks of DistributedOptimizer: which gradients have come in a backward pass, and buckets that go while it still runs."""
+"""The hooks of DistributedOptimizer: which gradients have come in a backward pass, and buckets that go while it still
+runs."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ _owners: dict[int, weakref.ref] = {}
 
 
 class Watching(_Inner):
-    """Counts passes and gradients. `_buckets`, `_home` and `_stale` are those of the class that is derived from this one."""
+    """Counts passes and gradients. `_buckets`, `_home` and `_stale` are those of the class that is derived from this
+    one."""
 
     _buckets: Any
     _home: dict[torch.nn.Parameter, Bucket]
@@ -46,7 +48,8 @@ class Watching(_Inner):
         return [p for g in self.param_groups for p in g["params"] if p.requires_grad]
 
     def _claim(self) -> list[torch.nn.Parameter]:
-        """The parameters to watch; a wrapper that watched them before counts no more: elastic training wraps again in each life."""
+        """The parameters to watch; a wrapper that watched them before counts no more: elastic training wraps again in
+        each life."""
         params = self._trainable()
         self._unwatch()
         for p in params:

@@ -20,6 +20,7 @@ from ..group import Group
 from ..handle import Handle
 from . import _gpu, _profile, _start
 from ._cores import free_core
+from ._messages import Messages
 from ._reductions import Reductions
 from ._verbs import Verbs
 from ._work import TicketWork, failure, finished_future, teach
@@ -50,10 +51,12 @@ _BASE = _base()
 IS_BACKEND = _BASE is not dist.ProcessGroup
 
 
-class HoraBackend(Reductions, Verbs, _BASE):  # type: ignore[misc, valid-type]
+class HoraBackend(Reductions, Verbs, Messages, _BASE):  # type: ignore[misc, valid-type]
     """One torch process group on one hora group."""
 
-    def __init__(self, group: Group, rank: int, size: int, timeout: timedelta | None, name: str, owner: Any = None) -> None:
+    def __init__(
+        self, group: Group, rank: int, size: int, timeout: timedelta | None, name: str, owner: Any = None
+    ) -> None:
         super().__init__(rank, size)
         self.group = group
         self._rank = rank
@@ -87,15 +90,20 @@ class HoraBackend(Reductions, Verbs, _BASE):  # type: ignore[misc, valid-type]
         return None if self._timeout is None else self._timeout + self._extra
 
     def _go(
-        self, kind: Kind, op: Op, dtype: int, root: int, send: int, recv: int, count: int, seconds: float | None, wait: bool,
+        self, kind: Kind, op: Op, dtype: int, root: int, send: int, recv: int, count: int, seconds: float | None,
+        wait: bool,
         value: Any, keep: Any = None, finish: Callable[[], None] | None = None, **more: Any,
     ) -> Any:  # fmt: skip
         """Run or start one operation; `finish` copies results to where torch wants them."""
         budget = 0.0 if wait else self._patience
-        call = Call(kind, op, dtype, root, send, recv, count, timeout=seconds, budget=budget, keep=(keep, value), **more)
+        call = Call(
+            kind, op, dtype, root, send, recv, count, timeout=seconds, budget=budget, keep=(keep, value), **more
+        )
         return self._start(call, wait, value, keep, finish, message=kind >= Kind.SEND)
 
-    def _start(self, call: Call, wait: bool, value: Any, keep: Any, finish: Callable[[], None] | None, message: bool = False) -> Any:
+    def _start(
+        self, call: Call, wait: bool, value: Any, keep: Any, finish: Callable[[], None] | None, message: bool = False
+    ) -> Any:
         self._seq += 1
         if self._batch is not None:
             self._batch.append((call, finish))
@@ -260,8 +268,19 @@ def create(opts: Any, backend_options: Any = None) -> HoraBackend | None:
 
 
 def _teach_async() -> None:
-    """Where a torch does not say of an operation whether the caller waits at once, it is started: who waits does so then."""
-    for verb in ("Allreduce", "AllreduceCoalesced", "Reduce", "Broadcast", "Allgather", "Gather", "Scatter", "ReduceScatter", "AllToAll"):
+    """Where a torch does not say of an operation whether the caller waits at once, it is started: who waits does so
+    then."""
+    for verb in (
+        "Allreduce",
+        "AllreduceCoalesced",
+        "Reduce",
+        "Broadcast",
+        "Allgather",
+        "Gather",
+        "Scatter",
+        "ReduceScatter",
+        "AllToAll",
+    ):
         options = getattr(c10d, f"{verb}Options")
         if not hasattr(options, "asyncOp"):
             options.asyncOp = True
@@ -277,4 +296,4 @@ def register() -> None:
     dist.Backend.register_backend("hora", create, extended_api=True, devices=["cpu", "cuda"])
     from ._dynamo import skip
 
-    skip(HoraBackend, Reductions, Verbs, TicketWork)
+    skip(HoraBackend, Reductions, Verbs, Messages, TicketWork)

@@ -25,7 +25,8 @@ def broadcast_tensors(named: list[tuple[str, torch.Tensor]], root: int, group: G
             after.append((t, host))
         p = host.data_ptr()
         calls.append(Call(
-            Kind.BROADCAST, Op.SUM, code(host), root, p, p, host.numel(), name=f"broadcast.{name}", shape=list(t.shape), keep=host
+            Kind.BROADCAST, Op.SUM, code(host), root, p, p, host.numel(), name=f"broadcast.{name}", shape=list(t.shape),
+            keep=host
         ))  # fmt: skip
     tickets = group.submit_many(calls, awaited=True) if calls else []
     error: BaseException | None = None
@@ -58,7 +59,9 @@ def broadcast_parameters(params: Any, root_rank: int = 0, group: Group | None = 
         broadcast_tensors([(n, p) for n, p in named if isinstance(p, torch.Tensor)], root_rank, group)
 
 
-def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int = 0, model: Any = None, group: Group | None = None) -> None:
+def broadcast_optimizer_state(
+    optimizer: torch.optim.Optimizer, root_rank: int = 0, model: Any = None, group: Group | None = None
+) -> None:
     """Send root's optimizer state (momentum, step counts, learning rates) to all ranks.
 
     The other ranks need no state of their own yet: its form comes from root too.
@@ -66,7 +69,9 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int =
     from ..objects import broadcast_object
 
     if isinstance(optimizer, torch.optim.LBFGS):
-        raise ValueError("cannot broadcast torch.optim.LBFGS state: its history is not a table of tensors; give every rank the same start")
+        raise ValueError(
+            "cannot broadcast torch.optim.LBFGS state: its history is not a table of tensors; give every rank the same start"
+        )
     group = comm.world() if group is None else group
     if group.size == 1:
         return
@@ -108,7 +113,13 @@ def _into(old: dict, new: Mapping) -> None:
 
 
 def _alike(a: torch.Tensor, b: Any) -> bool:
-    return isinstance(b, torch.Tensor) and a.shape == b.shape and a.dtype == b.dtype and a.layout == b.layout and not a.is_sparse
+    return (
+        isinstance(b, torch.Tensor)
+        and a.shape == b.shape
+        and a.dtype == b.dtype
+        and a.layout == b.layout
+        and not a.is_sparse
+    )
 
 
 class _Form:

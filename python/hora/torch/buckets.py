@@ -18,7 +18,8 @@ __all__ = ["Bucket", "assign", "finish"]
 # From this size on autograd's own new gradient, copied once, is cheaper than adding to one that was zeroed.
 _LARGE = 512 << 10
 
-# From this size on a gradient is copied as soon as it is there, out of the cache; below, a hook costs more than that saves.
+# From this size on a gradient is copied as soon as it is there, out of the cache; below, a hook costs more than that
+# saves.
 _TAKEN = 64 << 10
 
 
@@ -66,7 +67,11 @@ class Bucket:
             self.flat = torch.zeros(total, dtype=first.dtype, device=first.device)
         self.views = [_like(self.flat, at, p) for at, p in zip(starts, self.params, strict=True)]
         ends = [*starts[1:], total]
-        self.gaps = [self.flat[at + p.numel() : end] for at, end, p in zip(starts, ends, self.params, strict=True) if at + p.numel() < end]
+        self.gaps = [
+            self.flat[at + p.numel() : end]
+            for at, end, p in zip(starts, ends, self.params, strict=True)
+            if at + p.numel() < end
+        ]
         self.pairs = list(zip(self.params, self.views, strict=True))
         self.place = dict(self.pairs)
         self._where = sum(map(_address, self.views))
@@ -74,11 +79,14 @@ class Bucket:
         sent = dtype if dtype is not None and first.is_floating_point() else first.dtype
         if not on_host or sent != first.dtype:
             self.wire = channel.memory(total * torch.empty(0, dtype=sent).element_size()).view(sent)
-        self._again = lambda shape: channel.plan(self.flat if self.wire is None else self.wire, op, prescale, postscale, self.name, shape)
+        self._again = lambda shape: channel.plan(
+            self.flat if self.wire is None else self.wire, op, prescale, postscale, self.name, shape
+        )
         self._say(set())
 
     def _say(self, resting: set[int]) -> None:
-        """Make the plan, which tells the other ranks each gradient's shape (the padding would hide a small difference), or its absence."""
+        """Make the plan, which tells the other ranks each gradient's shape (the padding would hide a small difference),
+        or its absence."""
         shape = [d for p in self.params for d in ((0,) if id(p) in resting else p.shape or (1,))]
         self.close()
         self.plan, self._resting = self._again(shape), resting
@@ -122,7 +130,13 @@ class Bucket:
         g, v = p.grad, self.place[p]
         if g is v or g is None or g.is_sparse or g.requires_grad or g.dtype is not v.dtype:
             return
-        if type(g) is torch.Tensor and g.dtype is v.dtype and g.stride() == v.stride() and not g.is_neg() and not g.is_conj():
+        if (
+            type(g) is torch.Tensor
+            and g.dtype is v.dtype
+            and g.stride() == v.stride()
+            and not g.is_neg()
+            and not g.is_conj()
+        ):
             _lib.copy(v.data_ptr(), g.data_ptr(), v.numel() * v.element_size())  # torch's own copy takes a fifth longer
         else:
             v.copy_(g)
@@ -132,8 +146,8 @@ class Bucket:
     def collect(self) -> None:
         """Make every gradient a view of the common memory; a missing one counts as zeros.
 
-        Where a parameter without one is frozen by now it stays without: momentum and weight decay would move it. Were it
-        frozen on this rank alone, ranks would drift apart: the plan says so, and what differs is an error.
+        Where a parameter without one is frozen by now it stays without: momentum and weight decay would move it. Were
+        it frozen on this rank alone, ranks would drift apart: the plan says so, and what differs is an error.
         """
         resting: set[int] | None = None
         strays: list[tuple[torch.Tensor, torch.Tensor]] | None = None
@@ -222,6 +236,8 @@ def _dense(p: torch.Tensor) -> bool:
     return True
 
 
-def assign(params: Iterable[torch.nn.Parameter], groups: Sequence[Sequence[Any]] | None, limit: int) -> list[list[torch.nn.Parameter]]:
+def assign(
+    params: Iterable[torch.nn.Parameter], groups: Sequence[Sequence[Any]] | None, limit: int
+) -> list[list[torch.nn.Parameter]]:
     """Which parameters share a bucket; those of one element type and device meet."""
     return layout.assign(params, groups, limit, lambda p: (p.dtype, p.device), lambda p: p.numel() * p.element_size())

@@ -11,7 +11,16 @@ from typing import Any
 
 import torch
 
-__all__ = ["Compression", "Compressor", "Int8", "PowerSGD", "choose"]
+__all__ = [
+    "BF16Compressor",
+    "Compression",
+    "Compressor",
+    "FP16Compressor",
+    "Int8",
+    "NoneCompressor",
+    "PowerSGD",
+    "choose",
+]
 
 
 class Compressor:
@@ -179,7 +188,9 @@ def _sum(group: Any, t: torch.Tensor, average: bool, name: str) -> None:
 
     host = t if t.device.type == "cpu" else t.cpu()
     p = host.data_ptr()
-    Channel.of(group).run(Kind.ALLREDUCE, Op.AVERAGE if average else Op.SUM, code(t), 0, p, p, t.numel(), name=name, keep=host)
+    Channel.of(group).run(
+        Kind.ALLREDUCE, Op.AVERAGE if average else Op.SUM, code(t), 0, p, p, t.numel(), name=name, keep=host
+    )
     if host is not t:
         t.copy_(host)
 
@@ -214,7 +225,9 @@ def choose(compression: Any) -> Any:
         compression = getattr(Compression, compression)
     if isinstance(compression, type) and issubclass(compression, (Int8, PowerSGD)):
         return compression()
-    if isinstance(compression, (Int8, PowerSGD)) or all(callable(getattr(compression, n, None)) for n in ("compress", "decompress")):
+    if isinstance(compression, (Int8, PowerSGD)) or all(
+        callable(getattr(compression, n, None)) for n in ("compress", "decompress")
+    ):
         return compression
     raise ValueError(
         f"compression={given!r}: give one of {', '.join(repr(n) for n in names)}, the same from Compression, or an object with "

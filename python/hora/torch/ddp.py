@@ -1,4 +1,5 @@
-"""DDP's gradients on hora's shortest path: by our own averaging (_sleeper.py), or by a hook for the reducer's buckets."""
+"""DDP's gradients on hora's shortest path: by our own averaging (_sleeper.py), or by a hook for the reducer's
+buckets."""
 
 from __future__ import annotations
 
@@ -71,8 +72,8 @@ class _Hook:
     Where this rank has a core to spare a bucket goes as soon as it is full; else all go with the last one, on this
     thread: then nothing overlaps anyway, and the ranks wait for each other once instead of once a bucket.
 
-    Inside `model.join()` a rank that has run out of batches sends zeros that lie elsewhere in each step, and only the others
-    could tell whether their buckets are new. So there every rank averages by name, in memory of its own.
+    Inside `model.join()` a rank that has run out of batches sends zeros that lie elsewhere in each step, and only the
+    others could tell whether their buckets are new. So there every rank averages by name, in memory of its own.
     """
 
     def __init__(self, model: DistributedDataParallel, group: Group, seconds: float | None, overlap: bool) -> None:
@@ -86,7 +87,8 @@ class _Hook:
         self.active = group.size  # ranks that still have batches
         self.__name__ = self.__qualname__ = "hora_accelerate"  # DDP's log names its hook
 
-    def __call__(self, state, bucket):  # type: ignore[no-untyped-def]  # torch compares annotations, and here they are text
+    # torch compares annotations, and here they are text.
+    def __call__(self, state, bucket):  # type: ignore[no-untyped-def]
         index = bucket.index()
         if index == 0 and self.waiting:
             self._drop()  # what a backward pass that failed has left
@@ -111,8 +113,8 @@ class _Hook:
             raise failure(error) from error
 
     def _first(self, index: int, t: torch.Tensor) -> torch.futures.Future:
-        """A bucket that is seen first is averaged before it is registered: registering waits for the other ranks without
-        asking what they do, and an average says which ranks put their gradients together differently."""
+        """A bucket that is seen first is averaged before it is registered: registering waits for the other ranks
+        without asking what they do, and an average says which ranks put their gradients together differently."""
         self._finish()
         name = f"ddp.bucket.{index}"
         self._run(Op.AVERAGE, t, name)
@@ -154,7 +156,8 @@ class _Hook:
 
 
 class _Joins(DistributedDataParallel):
-    """Tells the hook which buckets are a joined rank's zeros. It copies and pickles as the class that was accelerated."""
+    """Tells the hook which buckets are a joined rank's zeros. It copies and pickles as the class that was
+    accelerated."""
 
     _hora_inner: type
     _hora_hook: _Hook
@@ -186,17 +189,21 @@ def _hooked(model: DistributedDataParallel, group: Group, overlap: bool, seconds
     model.register_comm_hook(None, hook)
     inner = type(model)
     model.__class__ = type(
-        inner.__name__, (_Joins, inner), {"__module__": inner.__module__, "__qualname__": inner.__qualname__, "_hora_inner": inner}
+        inner.__name__,
+        (_Joins, inner),
+        {"__module__": inner.__module__, "__qualname__": inner.__qualname__, "_hora_inner": inner},
     )
     model._hora_hook = hook
 
 
 def accelerate(model: Any, overlap: bool | None = None) -> Any:
-    """Let a DistributedDataParallel model average its gradients in memory that every rank of the host maps; returns the model.
+    """Let a DistributedDataParallel model average its gradients in memory that every rank of the host maps; returns the
+    model.
 
-    They are averaged when the backward pass ends, and DDP's reducer sleeps. A model that needs it (find_unused_parameters,
-    static_graph, mixed precision, sparse gradients, a debug level) keeps it: then its buckets lie in such memory.
-    `overlap=None` decides by the cores that the ranks have whether averaging starts while backward still runs.
+    They are averaged when the backward pass ends, and DDP's reducer sleeps. A model that needs it
+    (find_unused_parameters, static_graph, mixed precision, sparse gradients, a debug level) keeps it: then its buckets
+    lie in such memory. `overlap=None` decides by the cores that the ranks have whether averaging starts while backward
+    still runs.
 
     Its process group must be of backend "hora". Call it once, before the first step.
 
@@ -214,7 +221,9 @@ def accelerate(model: Any, overlap: bool | None = None) -> Any:
         except RuntimeError:
             backend = None
     if not isinstance(backend, HoraBackend):
-        raise TypeError('accelerate: the model\'s process group is not of backend "hora"; call init_process_group("hora") first')
+        raise TypeError(
+            'accelerate: the model\'s process group is not of backend "hora"; call init_process_group("hora") first'
+        )
     overlap = free_core() if overlap is None else overlap
     if _sleeper.fits(model):
         _sleeper.install(model, backend.group, overlap, backend._timeout)

@@ -1,8 +1,8 @@
 """DistributedOptimizer: a torch optimizer whose step sees the gradients of all ranks.
 
-The optimizer stays the object that it was, so that learning rate schedules and whatever else holds it go on working; its
-class becomes one of the same name that is derived from its own. Where this rank has a core to spare, buckets are reduced
-while backward still runs; otherwise all of them in `step`, which then costs one call.
+The optimizer stays the object that it was, so that learning rate schedules and whatever else holds it go on working;
+its class becomes one of the same name that is derived from its own. Where this rank has a core to spare, buckets are
+reduced while backward still runs; otherwise all of them in `step`, which then costs one call.
 """
 
 from __future__ import annotations
@@ -89,7 +89,9 @@ def DistributedOptimizer(
     inner = type(optimizer)
     distributed.__dict__.pop("step", None)  # a schedule's mark; the new class bears it itself
     distributed.__class__ = type(
-        inner.__name__, (*mixins, inner), {"__module__": inner.__module__, "__doc__": inner.__doc__, "_hora_inner": inner}
+        inner.__name__,
+        (*mixins, inner),
+        {"__module__": inner.__module__, "__doc__": inner.__doc__, "_hora_inner": inner},
     )
     distributed._hora_setup(
         names, chosen, backward_passes_per_step, op, gradient_predivide_factor,
@@ -105,11 +107,15 @@ def _names(optimizer: torch.optim.Optimizer, named_parameters: Any) -> dict[torc
         return {p: f"parameter.{i}" for i, p in enumerate(params)}
     named = list(named_parameters)
     if any(not isinstance(n, tuple) for n in named):
-        raise ValueError("named_parameters should be a sequence of tuples (name, parameter), usually produced by model.named_parameters().")
+        raise ValueError(
+            "named_parameters should be a sequence of tuples (name, parameter), usually produced by model.named_parameters()."
+        )
     seen: set[str] = set()
     double = {n for n, _ in named if n in seen or seen.add(n)}  # type: ignore[func-returns-value]
     if double:
-        raise ValueError(f"Parameter names in named_parameters must be unique. Found duplicates: {', '.join(sorted(double))}")
+        raise ValueError(
+            f"Parameter names in named_parameters must be unique. Found duplicates: {', '.join(sorted(double))}"
+        )
     names = {p: n for n, p in named}
     missing = [p for p in params if p not in names]
     if missing:
@@ -156,13 +162,16 @@ class _Mixin(Placing):
         self._hooks: list[Any] = []
         self._arriving = threading.Lock()  # guards what hooks count: torch calls them on a thread for each device
         self._cut = ""  # what cut a reduction short
-        self._every = _replicas.asked()  # compare the ranks' parameters every so many steps; the most that a rank asks for
+        self._every = (
+            _replicas.asked()
+        )  # compare the ranks' parameters every so many steps; the most that a rank asks for
         self._steps = 0  # in this life of the world
         self._age = _lib.age
         self._watch()
 
     def _renew(self) -> None:
-        """In another life of the world, as elastic training has: other ranks, and neither memory nor plans of the old one."""
+        """In another life of the world, as elastic training has: other ranks, and neither memory nor plans of the old
+        one."""
         self._age = _lib.age
         self._group = self._hora_regroup(self._group)
         self._channel = Channel(self._group, self._channel.named)
@@ -191,7 +200,8 @@ class _Mixin(Placing):
         if self._cut:
             rank = _world.world_info()["rank"]
             raise cut_short(
-                "step", self._cut, "an earlier reduction of gradients", rank, "whose parameters may differ from the others' now; call broadcast_parameters and "
+                "step", self._cut, "an earlier reduction of gradients", rank,
+                "whose parameters may differ from the others' now; call broadcast_parameters and "
                 "DistributedOptimizer again",
             )  # fmt: skip
         try:
@@ -247,7 +257,8 @@ class _Mixin(Placing):
         return super().step(reduced)
 
     def _common(self, loss: Any) -> Any:
-        """The ranks' loss, reduced as their gradients are: who evaluates until it is small enough stops on all of them at once."""
+        """The ranks' loss, reduced as their gradients are: who evaluates until it is small enough stops on all of them
+        at once."""
         if self._channel.size == 1:
             return loss
         t = torch.tensor([float(loss)], dtype=torch.float64)
@@ -290,7 +301,8 @@ class _Mixin(Placing):
     # -- copies
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Pickled it is the optimizer that was wrapped: where it is loaded there need not be other ranks. Wrap it again there."""
+        """Pickled it is the optimizer that was wrapped: where it is loaded there need not be other ranks. Wrap it again
+        there."""
         return copyreg._reconstructor, (self._hora_inner, object, None), self.__getstate__()  # type: ignore[attr-defined]
 
     def __deepcopy__(self, memo: dict) -> Any:
@@ -306,8 +318,9 @@ class _Mixin(Placing):
         self._hora_dress(made)
         return made
 
-    # As torch's schedules mark the step that they watch: they look for it, and for `_opt_called`, whether they were made
-    # before the wrapping or after. `hooked` keeps torch from running step hooks here and in the wrapped class again.
+    # As torch's schedules mark the step that they watch: they look for it, and for `_opt_called`, whether they were
+    # made before the wrapping or after. `hooked` keeps torch from running step hooks here and in the wrapped class
+    # again.
     step._wrapped_by_lr_sched = step.hooked = True  # type: ignore[attr-defined]
 
     def zero_grad(self, set_to_none: bool = True) -> None:

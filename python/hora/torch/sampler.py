@@ -1,4 +1,5 @@
-"""hora's elastic sampler with torch's order, as Horovod's programs know it: ranks share out the rest where `reset()` is called."""
+"""hora's elastic sampler with torch's order, as Horovod's programs know it: ranks share out the rest where `reset()` is
+called."""
 
 from __future__ import annotations
 
@@ -16,9 +17,9 @@ __all__ = ["ElasticSampler"]
 class ElasticSampler(_ElasticSampler, torch.utils.data.Sampler):
     """This rank's share of a dataset, in an order that depends on seed and epoch alone: that of `torch.randperm`.
 
-    Call `record_batch(i, batch_size)`, or `record(n)`, after each batch and `set_epoch(e)` at the end of an epoch (not at its start).
-    Samples that all ranks have processed are remembered; `reset()`, called when ranks come or go, shares out the rest. Until then
-    `indices`, this rank's, stay as they are.
+    Call `record_batch(i, batch_size)`, or `record(n)`, after each batch and `set_epoch(e)` at the end of an epoch (not
+    at its start). Samples that all ranks have processed are remembered; `reset()`, called when ranks come or go, shares
+    out the rest. Until then `indices`, this rank's, stay as they are.
     """
 
     def __init__(self, dataset: Sized, shuffle: bool = True, seed: int = 0) -> None:
@@ -49,7 +50,9 @@ class ElasticSampler(_ElasticSampler, torch.utils.data.Sampler):
 
     def share(self, rank: int, size: int) -> Iterator[int]:
         rest = self.remaining_indices
-        for at in range(rank, self.total_size, size):  # every rank gets the same number: what is left is repeated from its start
+        for at in range(
+            rank, self.total_size, size
+        ):  # every rank gets the same number: what is left is repeated from its start
             yield rest[at % len(rest)]
 
     def __len__(self) -> int:

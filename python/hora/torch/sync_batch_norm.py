@@ -26,7 +26,9 @@ def _add(t: torch.Tensor, group: Group, name: str) -> torch.Tensor:
 
 class _Normalize(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, weight: Any, bias: Any, eps: float, group: Group, name: str, layer: Any) -> torch.Tensor:
+    def forward(
+        ctx: Any, x: torch.Tensor, weight: Any, bias: Any, eps: float, group: Group, name: str, layer: Any
+    ) -> torch.Tensor:
         channels = x.shape[1]
         dims = [d for d in range(x.dim()) if d != 1]
         wide = x.detach().to(torch.float64 if x.dtype == torch.float64 else torch.float32)
@@ -88,7 +90,9 @@ class SyncBatchNorm(_BatchNorm):
 
     def _check_input_dim(self, input: torch.Tensor) -> None:
         if input.dim() < 2:
-            raise ValueError(f"SyncBatchNorm: expected at least 2D input (got {input.dim()}D input); the second dimension is the channels")
+            raise ValueError(
+                f"SyncBatchNorm: expected at least 2D input (got {input.dim()}D input); the second dimension is the channels"
+            )
 
     def _note(self, mean: torch.Tensor, var: torch.Tensor, count: float) -> None:
         """Move the running statistics towards this batch's."""
@@ -110,7 +114,9 @@ class SyncBatchNorm(_BatchNorm):
             momentum = self.momentum
             if momentum is None:
                 momentum = 1.0 / float(self.num_batches_tracked) if self.num_batches_tracked is not None else 0.0
-            return functional.batch_norm(input, self.running_mean, self.running_var, self.weight, self.bias, batch, momentum, self.eps)
+            return functional.batch_norm(
+                input, self.running_mean, self.running_var, self.weight, self.bias, batch, momentum, self.eps
+            )
         return _Normalize.apply(input, self.weight, self.bias, self.eps, group, self.label, self)
 
     @classmethod
@@ -118,7 +124,9 @@ class SyncBatchNorm(_BatchNorm):
         """module with every BatchNorm layer replaced; parameters and running statistics are kept."""
         out = module
         if isinstance(module, _BatchNorm) and not isinstance(module, cls):
-            out = cls(module.num_features, module.eps, module.momentum, module.affine, module.track_running_stats, group)
+            out = cls(
+                module.num_features, module.eps, module.momentum, module.affine, module.track_running_stats, group
+            )
             for key, value in module._parameters.items():
                 out._parameters[key] = value
             for key, value in module._buffers.items():

@@ -39,17 +39,6 @@ def refused(name: str, instead: str) -> NoReturn:
     raise UserErrorException(f"{name} is not in hora-azureml: {instead}")
 
 
-def internal(module: str, instead: str) -> Callable[[str], Any]:
-    """A module's __getattr__ that refuses its names."""
-
-    def refuse(name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        raise ImportError(f"{module}.{name} is not in hora-azureml: {instead}")
-
-    return refuse
-
-
 def unused(what: str, given: dict[str, Any]) -> None:
     """Says of arguments that they change nothing here, where they were given."""
     names = [k for k, v in given.items() if v not in (None, "", False, [], {})]
@@ -58,13 +47,25 @@ def unused(what: str, given: dict[str, Any]) -> None:
 
 
 def unknown(what: Callable[..., Any], name: str, given: dict[str, Any]) -> dict[str, Any]:
-    """Keyword arguments that a call does not have: a known misspelling is taken, anything else is refused with the nearest name."""
+    """Keyword arguments that a call does not have: a known misspelling is taken, anything else is refused with the
+    nearest name."""
     taken: dict[str, Any] = {}
     for wrong, value in given.items():
         if wrong in ("process_count_pernode", "process_count_per_nodes", "processes_per_node"):
             warnings.warn(f"{name}: {wrong} is taken as process_count_per_node: write it so", stacklevel=4)
             taken["process_count_per_node"] = value
             continue
-        near = difflib.get_close_matches(wrong, inspect.signature(what).parameters, 1)
-        raise TypeError(f"{name} has no argument {wrong}" + (f": did you mean {near[0]}?" if near else ""))
+        _refuse_argument(what, name, wrong)
     return taken
+
+
+def _refuse_argument(what: Callable[..., Any], name: str, wrong: str) -> NoReturn:
+    near = difflib.get_close_matches(wrong, inspect.signature(what).parameters, 1)
+    raise TypeError(f"{name} has no argument {wrong}" + (f": did you mean {near[0]}?" if near else ""))
+
+
+def internal(what: Callable[..., Any], name: str, given: dict[str, Any]) -> None:
+    """Takes the SDK's own keyword arguments, whose names begin with _, and refuses others with the nearest name."""
+    for wrong in given:
+        if not wrong.startswith("_"):
+            _refuse_argument(what, name, wrong)

@@ -24,7 +24,9 @@ def cache(kind, location, limit, row, extra):
     if kind is None or kind == NULL_CACHE:
         return NullCache()
     if kind == LOCAL_DISK_CACHE:
-        warnings.warn("cache_type='local-disk': hora reads the files themselves, and puts nothing into the cache", stacklevel=3)
+        warnings.warn(
+            "cache_type='local-disk': hora reads the files themselves, and puts nothing into the cache", stacklevel=3
+        )
         return LocalDiskCache(location, limit, row, **extra or {})
     raise ValueError(f"Unknown cache_type: {kind}")
 
@@ -48,7 +50,8 @@ def alternatives(filters):
 
 
 def unfit(asked, schema):
-    """What is wrong with the fields that a predicate asks for, as an error; None: nothing. As in Petastorm the first row raises it."""
+    """What is wrong with the fields that a predicate asks for, as an error; None: nothing. As in Petastorm the first
+    row raises it."""
     if not asked:
         return ValueError("At least one field name must be returned by predicate's get_field() method")
     unknown = asked - set(schema.fields)

@@ -1,4 +1,5 @@
-"""Between Parquet, Petastorm's schemas and NumPy: schemas of files and parts of schemas, columns as values and as arrays."""
+"""Between Parquet, Petastorm's schemas and NumPy: schemas of files and parts of schemas, columns as values and as
+arrays."""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ def view_of(schema, schema_fields):
     }
     schema.create_schema_view([f for f in chosen if isinstance(f, tuple)])  # complains of fields that are none of it
     if not names:
-        raise RuntimeError(f"No fields matching the criteria '{chosen}' were found in the dataset. It has {', '.join(schema.fields)}.")
+        raise RuntimeError(
+            f"No fields matching the criteria '{chosen}' were found in the dataset. It has {', '.join(schema.fields)}."
+        )
     view = Unischema(f"{schema._name}_view", [f for f in schema.fields.values() if f.name in names])
     return view
 
@@ -96,7 +99,10 @@ def _matrix(lists):
     """Lists of texts: a matrix where all are equally long."""
     if len({len(v) for v in lists}) == 1:
         return np.array(
-            lists, dtype=object if None in itertools.chain(*lists) or isinstance(next(itertools.chain(*lists), ""), bytes) else np.str_
+            lists,
+            dtype=object
+            if None in itertools.chain(*lists) or isinstance(next(itertools.chain(*lists), ""), bytes)
+            else np.str_,
         )
     out = np.empty(len(lists), object)
     out[:] = [np.array(v, dtype=object) for v in lists]

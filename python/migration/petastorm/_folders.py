@@ -1,4 +1,5 @@
-"""Folders called name=value: what they say of the rows below them, and which row groups a predicate on them alone wants."""
+"""Folders called name=value: what they say of the rows below them, and which row groups a predicate on them alone
+wants."""
 
 from __future__ import annotations
 
@@ -12,10 +13,11 @@ _SUFFIXES = (".parquet", ".parq", ".pq")
 
 
 def seen_from_above(path):
-    """The path of one file such that the folders called name=value above it are columns, as where their parent is given.
+    """The path of one file such that the folders called name=value above it are columns, as where their parent is
+    given.
 
-    A pattern's folders count from its first wildcard on: a class of one character, in the first such folder's name, is a wildcard that
-    fits this file alone.
+    A pattern's folders count from its first wildcard on: a class of one character, in the first such folder's name, is
+    a wildcard that fits this file alone.
     """
     folders = path.split("/")
     first = next((i for i, f in enumerate(folders[:-1]) if f.find("=") > 0), None)
@@ -53,7 +55,8 @@ def _values(group, sources, schema):
 
 
 def wanted(groups, sources, predicate, schema):
-    """The numbers of the row groups that have rows and that a predicate wants; None where it asks for more than the folders' names."""
+    """The numbers of the row groups that have rows and that a predicate wants; None where it asks for more than the
+    folders' names."""
     asked = set(predicate.get_fields())
     known, numbers = {}, []
     for i, group in enumerate(groups):

@@ -1,4 +1,5 @@
-"""PNG files with colours of 16 bits, which Pillow reads as 8 bits without a word: OpenCV writes them for arrays of uint16."""
+"""PNG files with colours of 16 bits, which Pillow reads as 8 bits without a word: OpenCV writes them for arrays of
+uint16."""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ def encode(image):
     rows[:, 1 + _PIXEL :] -= raw[:, :-_PIXEL]
     header = struct.pack(">IIBBBBB", width, height, 16, 2, 0, 0, 0)
     parts = [(b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes())), (b"IEND", b"")]
-    return _SIGNATURE + b"".join(struct.pack(">I", len(d)) + n + d + struct.pack(">I", zlib.crc32(n + d)) for n, d in parts)
+    return _SIGNATURE + b"".join(
+        struct.pack(">I", len(d)) + n + d + struct.pack(">I", zlib.crc32(n + d)) for n, d in parts
+    )
 
 
 def decode(data):

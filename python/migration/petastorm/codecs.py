@@ -46,9 +46,13 @@ def _checked(field, value):
             f"Unexpected type of {field.name} feature: {type(value).__name__} where an array of {field.numpy_dtype} is expected"
         )
     if value.dtype.type != np.dtype(field.numpy_dtype).type:
-        raise ValueError(f"Unexpected type of {field.name} feature: {value.dtype} where {field.numpy_dtype} is expected")
+        raise ValueError(
+            f"Unexpected type of {field.name} feature: {value.dtype} where {field.numpy_dtype} is expected"
+        )
     if not _is_compliant_shape(value.shape, field.shape):
-        raise ValueError(f"Unexpected dimensions of {field.name} feature: {value.shape} where {field.shape} is expected")
+        raise ValueError(
+            f"Unexpected dimensions of {field.name} feature: {value.shape} where {field.shape} is expected"
+        )
     return value
 
 
@@ -98,7 +102,9 @@ class CompressedImageCodec(_Bytes):
         if value.dtype == np.uint16 and value.ndim == 3 and self.image_codec == "png":
             return bytearray(_png.encode(value))
         if value.dtype != np.uint8 and not (value.dtype == np.uint16 and self.image_codec == "png"):
-            raise ValueError(f"{unischema_field.name}: {self.image_codec} of {value.dtype}{value.shape} is not written; use NdarrayCodec")
+            raise ValueError(
+                f"{unischema_field.name}: {self.image_codec} of {value.dtype}{value.shape} is not written; use NdarrayCodec"
+            )
         out = io.BytesIO()
         kind = "PNG" if self.image_codec == "png" else "JPEG"
         Image.fromarray(value).save(out, kind, **({} if kind == "PNG" else {"quality": self._quality}))
@@ -108,7 +114,9 @@ class CompressedImageCodec(_Bytes):
         if _png.wants(value):
             return _png.decode(value)
         if _png.narrowed(value):
-            raise ValueError(f"{unischema_field.name}: a png with 16 bits and transparency is not read; write it as RGB")
+            raise ValueError(
+                f"{unischema_field.name}: a png with 16 bits and transparency is not read; write it as RGB"
+            )
         from PIL import Image
 
         with Image.open(io.BytesIO(value)) as image:
@@ -132,10 +140,18 @@ class ScalarCodec(DataframeColumnCodec):
 
     def encode(self, unischema_field, value):
         if unischema_field.shape:
-            raise ValueError(f"{unischema_field.name}: the shape of a scalar's field must be an empty tuple, not {unischema_field.shape}")
+            raise ValueError(
+                f"{unischema_field.name}: the shape of a scalar's field must be an empty tuple, not {unischema_field.shape}"
+            )
         if hasattr(value, "__len__") and not isinstance(value, (str, bytes)) and getattr(value, "shape", None) != ():
-            raise TypeError(f"Expected a scalar as a value for field {unischema_field.name!r}, not {type(value).__name__}")
-        kind = type(self._spark_type).__name__ if not hasattr(self._spark_type, "spark_name") else self._spark_type.spark_name
+            raise TypeError(
+                f"Expected a scalar as a value for field {unischema_field.name!r}, not {type(value).__name__}"
+            )
+        kind = (
+            type(self._spark_type).__name__
+            if not hasattr(self._spark_type, "spark_name")
+            else self._spark_type.spark_name
+        )
         if kind in _WHOLE:
             return int(value)
         if kind in ("FloatType", "DoubleType"):
@@ -144,7 +160,9 @@ class ScalarCodec(DataframeColumnCodec):
             return bool(value)
         if kind == "StringType":
             if not isinstance(value, str):
-                raise ValueError(f"Expected a string value for field {unischema_field.name}, not {type(value).__name__}")
+                raise ValueError(
+                    f"Expected a string value for field {unischema_field.name}, not {type(value).__name__}"
+                )
             return str(value)
         return value
 

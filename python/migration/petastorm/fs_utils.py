@@ -30,7 +30,9 @@ def source(url):
     if parsed.scheme == "hdfs":
         raise ValueError(f"{url}: hora reads HDFS where it is mounted; give the path of the mount as file:///…")
     if parsed.scheme == "":
-        raise ValueError(f"ERROR! A scheme-less dataset url ({url}) is no longer supported. Please prepend 'file://' for local filesystem.")
+        raise ValueError(
+            f"ERROR! A scheme-less dataset url ({url}) is no longer supported. Please prepend 'file://' for local filesystem."
+        )
     return url
 
 
@@ -50,7 +52,8 @@ def _local_type():
     from pyarrow import fs
 
     class LocalFileSystem(fs.LocalFileSystem):
-        """Arrow's, with the names too that its file systems had before pyarrow 15: programs ask a resolver's with them."""
+        """Arrow's, with the names too that its file systems had before pyarrow 15: programs ask a resolver's with
+        them."""
 
         def exists(self, path):
             return self.get_file_info(path).type != fs.FileType.NotFound
@@ -109,7 +112,15 @@ def _filesystem(url, options):
 class FilesystemResolver:
     """Finds Arrow's file system for an address."""
 
-    def __init__(self, dataset_url, hadoop_configuration=None, connector=None, hdfs_driver="libhdfs3", user=None, storage_options=None):
+    def __init__(
+        self,
+        dataset_url,
+        hadoop_configuration=None,
+        connector=None,
+        hdfs_driver="libhdfs3",
+        user=None,
+        storage_options=None,
+    ):
         self._url = urlparse(normalize_dir_url(dataset_url))
         if not self._url.scheme:
             source(dataset_url)

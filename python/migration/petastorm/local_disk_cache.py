@@ -29,7 +29,9 @@ class LocalDiskCache(CacheBase):
         os.makedirs(path, mode=0o700, exist_ok=True)
         about = os.stat(path)
         if about.st_uid != os.getuid() or about.st_mode & 0o022:
-            raise PermissionError(f"the cache's folder {path} may be written to by others; use one of your own (chmod 700)")
+            raise PermissionError(
+                f"the cache's folder {path} may be written to by others; use one of your own (chmod 700)"
+            )
 
     def get(self, key, fill_cache_func):
         name = os.path.join(self._path, hashlib.sha256(repr(key).encode()).hexdigest())

@@ -11,8 +11,9 @@ from .unischema import UnischemaField
 class NGram:
     """As many consecutive rows as there are keys in `fields`, each with its own fields.
 
-    `fields` maps consecutive whole numbers to lists of fields or expressions. Rows follow each other when `timestamp_field`
-    grows by `delta_threshold` at most. N-grams lie within a row group. Without `timestamp_overlap` no row is in two.
+    `fields` maps consecutive whole numbers to lists of fields or expressions. Rows follow each other when
+    `timestamp_field` grows by `delta_threshold` at most. N-grams lie within a row group. Without `timestamp_overlap` no
+    row is in two.
     """
 
     def __init__(self, fields, delta_threshold, timestamp_field, timestamp_overlap=True):
@@ -65,7 +66,9 @@ class NGram:
         return {f.name for v in self._fields.values() for f in v} | {self._timestamp_field.name}
 
     def get_schema_at_timestep(self, schema, timestep):
-        return schema.create_schema_view([schema.fields[n] for n in self.get_field_names_at_timestep(timestep) if n in schema.fields])
+        return schema.create_schema_view(
+            [schema.fields[n] for n in self.get_field_names_at_timestep(timestep) if n in schema.fields]
+        )
 
     def form_ngram(self, data, schema):
         """All n-grams of some rows (dicts, in the order of time), as dicts from key to row."""
@@ -79,7 +82,9 @@ class NGram:
                 continue
             if any(b - a > self._delta_threshold for a, b in pairwise(times)):
                 continue
-            result.append({first + k: {n: r[n] for n in self.get_field_names_at_timestep(first + k)} for k, r in enumerate(rows)})
+            result.append(
+                {first + k: {n: r[n] for n in self.get_field_names_at_timestep(first + k)} for k, r in enumerate(rows)}
+            )
             last = times[-1]
         return result
 
@@ -88,7 +93,8 @@ class NGram:
 
     def __eq__(self, other):
         return isinstance(other, NGram) and all(
-            getattr(self, a) == getattr(other, a) for a in ("fields", "delta_threshold", "_timestamp_field", "timestamp_overlap")
+            getattr(self, a) == getattr(other, a)
+            for a in ("fields", "delta_threshold", "_timestamp_field", "timestamp_overlap")
         )
 
     def __ne__(self, other):

@@ -55,7 +55,9 @@ class LoaderBase:
 
     def __iter__(self):
         if self._error is not None:
-            raise RuntimeError(f"Cannot start a new iteration because last time iteration failed with error {self._error!r}.")
+            raise RuntimeError(
+                f"Cannot start a new iteration because last time iteration failed with error {self._error!r}."
+            )
         if self._in_iter:
             raise RuntimeError(
                 "You must finish a full pass of Petastorm DataLoader before making another pass from the beginning. "
@@ -190,7 +192,10 @@ class BatchedDataLoader(LoaderBase):
 
     def _iter_impl(self):
         held, rows = [], 0
-        least = max(self.batch_size, self.shuffling_queue_capacity + self.batch_size - 1 if self.shuffling_queue_capacity > 0 else 0)
+        least = max(
+            self.batch_size,
+            self.shuffling_queue_capacity + self.batch_size - 1 if self.shuffling_queue_capacity > 0 else 0,
+        )
         pool = None
         for columns in self._columns():
             held.append(columns)
@@ -229,7 +234,9 @@ def _joined(parts):
 class InMemBatchedDataLoader:
     """The first `rows_capacity` rows of a reader, held in memory and gone through `num_epochs` times."""
 
-    def __init__(self, reader, batch_size=1, transform_fn=None, num_epochs=1, seed=0, rows_capacity=1024, shuffle=False):
+    def __init__(
+        self, reader, batch_size=1, transform_fn=None, num_epochs=1, seed=0, rows_capacity=1024, shuffle=False
+    ):
         self._batch_size, self._num_epochs, self._seed, self._shuffle = batch_size, num_epochs, seed, shuffle
         self._done, parts, rows = False, [], 0
         for columns in BatchedDataLoader(reader, transform_fn=transform_fn)._columns():

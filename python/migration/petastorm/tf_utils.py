@@ -56,7 +56,9 @@ def _plain(value):
         if value.dtype == object and len(value) and isinstance(value[0], datetime.date):
             return np.array(value, "M8[ns]").astype(np.int64)
     if value is None:
-        raise RuntimeError("TensorFlow has no nulls: choose other fields with schema_fields, or replace them in a transform_spec")
+        raise RuntimeError(
+            "TensorFlow has no nulls: choose other fields with schema_fields, or replace them in a transform_spec"
+        )
     return value
 
 
@@ -65,7 +67,9 @@ def _shape(field, batched):
 
 
 def _signature(schema, batched):
-    return {name: tf.TensorSpec(_shape(f, batched), _numpy_to_tf_dtypes(f.numpy_dtype)) for name, f in schema.fields.items()}
+    return {
+        name: tf.TensorSpec(_shape(f, batched), _numpy_to_tf_dtypes(f.numpy_dtype)) for name, f in schema.fields.items()
+    }
 
 
 def _views(reader):
@@ -74,7 +78,8 @@ def _views(reader):
 
 
 def make_petastorm_dataset(reader):
-    """A tf.data.Dataset of a reader's items as namedtuples; n-grams are dicts of them. Another pass begins the reader anew.
+    """A tf.data.Dataset of a reader's items as namedtuples; n-grams are dicts of them. Another pass begins the reader
+    anew.
 
     It has make_one_shot_iterator too, for programs that build a graph of TensorFlow 1.
     """
@@ -115,9 +120,11 @@ def make_petastorm_dataset(reader):
 
 
 def tf_tensors(reader, shuffling_queue_capacity=0, min_after_dequeue=0):
-    """A row of tensors for a graph of TensorFlow 1: each run of the session has the next item. Of n-grams a dict of rows.
+    """A row of tensors for a graph of TensorFlow 1: each run of the session has the next item. Of n-grams a dict of
+    rows.
 
-    With a capacity rows pass through a queue that mixes them; its runners must be started (tf.compat.v1.train.start_queue_runners).
+    With a capacity rows pass through a queue that mixes them; its runners must be started
+    (tf.compat.v1.train.start_queue_runners).
     """
     if tf.executing_eagerly():
         raise RuntimeError(
@@ -132,7 +139,9 @@ def tf_tensors(reader, shuffling_queue_capacity=0, min_after_dequeue=0):
     views = {None: reader.schema}
     if reader.ngram is not None:  # steps between those that were named have rows without fields
         begin = min(reader.ngram.fields)
-        views = {k: reader.ngram.get_schema_at_timestep(reader.schema, k) for k in range(begin, begin + reader.ngram.length)}
+        views = {
+            k: reader.ngram.get_schema_at_timestep(reader.schema, k) for k in range(begin, begin + reader.ngram.length)
+        }
     fields = [f for view in views.values() for f in view.fields.values()]
     types = [_numpy_to_tf_dtypes(f.numpy_dtype) for f in fields]
 
@@ -160,7 +169,8 @@ def tf_tensors(reader, shuffling_queue_capacity=0, min_after_dequeue=0):
 
 
 def make_namedtuple_tf_ngram(unischema, ngram, *args, **kargs):
-    """A row for each timestep of an n-gram, by its number: of values in the timesteps' order, or of a mapping for each, named by it."""
+    """A row for each timestep of an n-gram, by its number: of values in the timesteps' order, or of a mapping for each,
+    named by it."""
     left, rows = list(args), {}
     for step in range(min(ngram.fields), max(ngram.fields) + 1):
         count = len(ngram.get_field_names_at_timestep(step)) if args else 0

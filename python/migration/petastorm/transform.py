@@ -15,8 +15,8 @@ def edit_field(name, numpy_dtype, shape, nullable=False):
 class TransformSpec:
     """A function, and what it does to the schema.
 
-    `func` takes a row as a dict (make_reader) or a frame of pandas (make_batch_reader). `edit_fields` are fields that it
-    changes or adds; `removed_fields` are gone afterwards; `selected_fields` are all that is left, in that order.
+    `func` takes a row as a dict (make_reader) or a frame of pandas (make_batch_reader). `edit_fields` are fields that
+    it changes or adds; `removed_fields` are gone afterwards; `selected_fields` are all that is left, in that order.
     """
 
     def __init__(self, func=None, edit_fields=None, removed_fields=None, selected_fields=None):
@@ -33,17 +33,21 @@ def transform_schema(schema, transform_spec):
     unknown = set(transform_spec.removed_fields) - set(schema.fields)
     if unknown:
         warnings.warn(
-            f"remove_fields specified some field names that are not part of the schema: {sorted(unknown)}; they are ignored", stacklevel=2
+            f"remove_fields specified some field names that are not part of the schema: {sorted(unknown)}; they are ignored",
+            stacklevel=2,
         )
     fields = {name: f for name, f in schema.fields.items() if name not in transform_spec.removed_fields}
     for edited in transform_spec.edit_fields:
-        name, dtype, shape, nullable = edited if not isinstance(edited, UnischemaField) else (*edited[:3], edited.nullable)
+        name, dtype, shape, nullable = (
+            edited if not isinstance(edited, UnischemaField) else (*edited[:3], edited.nullable)
+        )
         fields[name] = UnischemaField(name, dtype, shape, None, nullable)
     if transform_spec.selected_fields is not None:
         missing = [n for n in transform_spec.selected_fields if n not in fields]
         if missing:
             warnings.warn(
-                f"selected_fields specified some field names that are not part of the schema: {missing}; they are ignored", stacklevel=2
+                f"selected_fields specified some field names that are not part of the schema: {missing}; they are ignored",
+                stacklevel=2,
             )
         fields = {n: fields[n] for n in transform_spec.selected_fields if n in fields}
     return Unischema(f"{schema._name}_transformed", list(fields.values()))

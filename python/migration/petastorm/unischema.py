@@ -59,7 +59,8 @@ class Unischema:
         for f in fields:
             if hasattr(type(self), f.name) or f.name in ("_name", "_fields"):
                 warnings.warn(
-                    f"Can not create dynamic property {f.name} because it conflicts with an existing property of Unischema", stacklevel=2
+                    f"Can not create dynamic property {f.name} because it conflicts with an existing property of Unischema",
+                    stacklevel=2,
                 )
             else:
                 self.__dict__[f.name] = f
@@ -73,11 +74,15 @@ class Unischema:
         patterns = [f for f in fields if isinstance(f, str)]
         exact = [f for f in fields if isinstance(f, tuple)]
         if len(patterns) + len(exact) != len(fields):
-            raise ValueError('Elements of "fields" must be either a string (a regular expression) or an instance of UnischemaField')
+            raise ValueError(
+                'Elements of "fields" must be either a string (a regular expression) or an instance of UnischemaField'
+            )
         unknown = {f.name for f in exact} - set(self._fields)
         if unknown:
             raise ValueError(f"field {unknown} does not belong to the schema {self}")
-        return Unischema(f"{self._name}_view", [self._fields[f.name] for f in exact] + match_unischema_fields(self, patterns))
+        return Unischema(
+            f"{self._name}_view", [self._fields[f.name] for f in exact] + match_unischema_fields(self, patterns)
+        )
 
     def _get_namedtuple(self):
         return _row_type(self._name, self._fields)
@@ -97,13 +102,16 @@ class Unischema:
 
     @classmethod
     def from_arrow_schema(cls, parquet_dataset, omit_unsupported_fields=True):
-        """The schema of a Parquet dataset that was written without one (a pyarrow.parquet.ParquetDataset, or an Arrow schema)."""
+        """The schema of a Parquet dataset that was written without one (a pyarrow.parquet.ParquetDataset, or an Arrow
+        schema)."""
         schema = getattr(parquet_dataset, "schema", parquet_dataset)
         fields = []
         for f in schema:
             if str(f.type).startswith("dictionary"):
                 kind = _arrow_type(f.type.value_type)  # of a folder called name=value, whose numbers are read as int64
-                fields.append(UnischemaField(f.name, np.int64 if np.issubdtype(kind, np.integer) else kind, (), None, False))
+                fields.append(
+                    UnischemaField(f.name, np.int64 if np.issubdtype(kind, np.integer) else kind, (), None, False)
+                )
                 continue
             try:
                 kind = str(f.type)
@@ -129,8 +137,10 @@ class Unischema:
 
 
 _SPARK = {
-    "int8": "ByteType", "uint8": "ShortType", "int16": "ShortType", "uint16": "IntegerType", "int32": "IntegerType", "int64": "LongType",
-    "float32": "FloatType", "float64": "DoubleType", "bytes_": "StringType", "str_": "StringType", "bool": "BooleanType", "bool_": "BooleanType",
+    "int8": "ByteType", "uint8": "ShortType", "int16": "ShortType", "uint16": "IntegerType", "int32": "IntegerType",
+    "int64": "LongType",
+    "float32": "FloatType", "float64": "DoubleType", "bytes_": "StringType", "str_": "StringType",
+    "bool": "BooleanType", "bool_": "BooleanType",
 }  # fmt: skip
 
 
@@ -138,12 +148,16 @@ def _field_spark_dtype(field):
     if field.codec is not None:
         return field.codec.spark_dtype()
     if field.shape != ():
-        raise ValueError(f"field {field.name!r} has codec set to None and is no scalar: give it a codec, whose Spark type is the field's")
+        raise ValueError(
+            f"field {field.name!r} has codec set to None and is no scalar: give it a codec, whose Spark type is the field's"
+        )
     from pyspark.sql import types
 
     name = _SPARK.get(getattr(field.numpy_dtype, "__name__", ""))
     if name is None:
-        raise ValueError(f"Was not able to map type {field.numpy_dtype} of field {field.name!r} to one of Spark's: give the field a codec")
+        raise ValueError(
+            f"Was not able to map type {field.numpy_dtype} of field {field.name!r} to one of Spark's: give the field a codec"
+        )
     return getattr(types, name)()
 
 
@@ -188,10 +202,13 @@ def insert_explicit_nulls(unischema, row_dict):
 
 
 def match_unischema_fields(schema, field_regex):
-    """The fields whose whole names one of the expressions fits. Versions before 0.7 took the beginnings of names: a warning tells of those."""
+    """The fields whose whole names one of the expressions fits. Versions before 0.7 took the beginnings of names: a
+    warning tells of those."""
     patterns = list(field_regex or ())
     found = [f for name, f in schema.fields.items() if any(re.fullmatch(p, name) for p in patterns)]
-    only_begun = sorted(name for name in set(schema.fields) - {f.name for f in found} if any(re.match(p, name) for p in patterns))
+    only_begun = sorted(
+        name for name in set(schema.fields) - {f.name for f in found} if any(re.match(p, name) for p in patterns)
+    )
     if only_begun:
         warnings.warn(
             f"schema_fields behavior has changed: an expression must fit a field's whole name, and {', '.join(only_begun)} only begin as "

@@ -6,7 +6,8 @@ import numpy as np
 
 
 class WeightedSamplingReader:
-    """Each row or batch comes from one of some readers, chosen with their probabilities; it ends with the first that does."""
+    """Each row or batch comes from one of some readers, chosen with their probabilities; it ends with the first that
+    does."""
 
     def __init__(self, readers, probabilities):
         if len(readers) < 1:
@@ -17,8 +18,14 @@ class WeightedSamplingReader:
         for r in readers[1:]:
             if set(r.schema.fields) != set(first.schema.fields):
                 raise ValueError("all readers should have the same schema: name the same fields with schema_fields")
-            if r.batched_output != first.batched_output or (r.ngram is None) != (first.ngram is None) or r.ngram != first.ngram:
-                raise ValueError("all readers should answer the same kind of items: rows or batches, with the same ngram or none")
+            if (
+                r.batched_output != first.batched_output
+                or (r.ngram is None) != (first.ngram is None)
+                or r.ngram != first.ngram
+            ):
+                raise ValueError(
+                    "all readers should answer the same kind of items: rows or batches, with the same ngram or none"
+                )
         self._readers, self._next = readers, None
         self._bounds = np.cumsum(np.asarray(probabilities, float) / np.sum(probabilities))
         self.last_row_consumed = False

@@ -38,5 +38,7 @@ def here(site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", site.env["HOME"])
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".azureml").mkdir()
-    (tmp_path / ".azureml/config.json").write_text('{"subscription_id": "s", "resource_group": "g", "workspace_name": "books"}')
+    (tmp_path / ".azureml/config.json").write_text(
+        '{"subscription_id": "s", "resource_group": "g", "workspace_name": "books"}'
+    )
     return tmp_path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import subprocess
 import sys
@@ -36,7 +37,9 @@ def test_processes_of_each_description(folder: str) -> None:
 
     script = {"source_directory": folder, "entry_script": "train.py"}
     assert of(Estimator(**script)) == (1, 1, True)
-    assert of(TensorFlow(**script, node_count=2, process_count_per_node=3, distributed_training=MpiConfiguration())) == (2, 3, True)
+    assert of(
+        TensorFlow(**script, node_count=2, process_count_per_node=3, distributed_training=MpiConfiguration())
+    ) == (2, 3, True)
     assert of(TensorFlow(**script, node_count=2, distributed_training=Mpi(process_count_per_node=4))) == (2, 4, True)
     assert of(PyTorch(**script, node_count=2, distributed_backend="nccl")) == (2, 1, False)
     assert (
@@ -48,7 +51,11 @@ def test_processes_of_each_description(folder: str) -> None:
     src = {"source_directory": folder, "script": "train.py"}
     assert of(ScriptRunConfig(**src)) == (1, 1, False)
     assert of(ScriptRunConfig(**src, distributed_job_config=MpiConfiguration(2, 3))) == (3, 2, True)
-    assert of(ScriptRunConfig(**src, distributed_job_config=PyTorchConfiguration(process_count=8, node_count=2))) == (2, 4, False)
+    assert of(ScriptRunConfig(**src, distributed_job_config=PyTorchConfiguration(process_count=8, node_count=2))) == (
+        2,
+        4,
+        False,
+    )
     old = RunConfiguration(communicator="OpenMpi")
     old.mpi.process_count_per_node, old.node_count = 2, 2
     assert of(ScriptRunConfig(**src, run_config=old)) == (2, 2, True)
@@ -65,11 +72,28 @@ def test_words_of_a_script(folder: str) -> None:
     from azureml.core._submit import _word
     from azureml.train.estimator import Estimator
 
-    made = plan(Estimator(folder, entry_script="train.py", script_params={"--lr": 0.1, "--flag": "", "--many": [1, 2], "--n": 0}))
+    made = plan(
+        Estimator(
+            folder, entry_script="train.py", script_params={"--lr": 0.1, "--flag": "", "--many": [1, 2], "--n": 0}
+        )
+    )
     assert made.command == ["python", "train.py", "--lr", 0.1, "--flag", "--many", 1, 2, "--n", 0]
-    assert plan(ScriptRunConfig(folder, "train.py", arguments="--a 'b c'")).command == ["python", "train.py", "--a", "b c"]
+    assert plan(ScriptRunConfig(folder, "train.py", arguments="--a 'b c'")).command == [
+        "python",
+        "train.py",
+        "--a",
+        "b c",
+    ]
     assert plan(ScriptRunConfig(folder, command="bash -c 'echo hi'")).command == ["bash", "-c", "echo hi"]
-    assert _word("$AZ_BATCHAI_TASK_INDEX") == '"${AZ_BATCHAI_TASK_INDEX}"' and _word("x'; rm $HOME") == "'x'\"'\"'; rm $HOME'"
+    assert plan(ScriptRunConfig(folder, command=["bash", "-c", "echo hi"])).command == ["bash", "-c", "echo hi"]
+    pieces = ["python -m launch --node_rank $NODE_RANK train.py --data", 7, "--epochs 25"]
+    assert plan(ScriptRunConfig(folder, command=pieces)).command == [
+        "python", "-m", "launch", "--node_rank", "$NODE_RANK", "train.py", "--data", 7, "--epochs", "25",
+    ]  # fmt: skip
+    assert (
+        _word("$AZ_BATCHAI_TASK_INDEX") == '"${AZ_BATCHAI_TASK_INDEX}"'
+        and _word("x'; rm $HOME") == "'x'\"'\"'; rm $HOME'"
+    )
     assert _word("tcp://${MASTER_ADDR}:$MASTER_PORT") == 'tcp://"${MASTER_ADDR}":"${MASTER_PORT}"'
 
 
@@ -81,7 +105,8 @@ def test_refused_by_name(folder: str) -> None:
 
     script = {"source_directory": folder, "entry_script": "train.py"}
     with pytest.raises(
-        UserErrorException, match=r"ParameterServer\(worker_count=2, parameter_server_count=1\)\) is not in hora-azureml: parameter servers"
+        UserErrorException,
+        match=r"ParameterServer\(worker_count=2, parameter_server_count=1\)\) is not in hora-azureml: parameter servers",
     ):
         TensorFlow(**script, node_count=2, worker_count=2, distributed_training=ParameterServer())
     with pytest.raises(UserErrorException, match="ParameterServer"):
@@ -102,6 +127,90 @@ def test_refused_by_name(folder: str) -> None:
         TensorFlow(folder, entry_script="nothing.py")
 
 
+@pytest.mark.parametrize(
+    ("words", "name", "use"),
+    [
+        (
+            "from azureml.pipeline.core import Pipeline",
+            "azureml.pipeline",
+            "submit the steps as runs, one after another",
+        ),
+        ("import azureml.contrib.mir", "azureml.contrib", "previews have no counterpart"),
+        ("from azureml.core import Keyvault", "azureml.core.Keyvault", "hora secret set NAME"),
+        ("from azureml.core.keyvault import Keyvault", "azureml.core.keyvault", "hora secret set NAME"),
+        (
+            "from azureml.train.hyperdrive.runconfig import X",
+            "azureml.train.hyperdrive.runconfig",
+            "does not search yet",
+        ),
+        ("from azureml.train.dnn import Pytorch", "azureml.train.dnn.Pytorch", "did you mean PyTorch"),
+        ("from azureml.core.runconfig import Mpi", "azureml.core.runconfig.Mpi", "docs/azureml.md lists"),
+        ("import azureml.something", "azureml.something", "docs/azureml.md lists"),
+        ("from azureml import opendatasets", "azureml.opendatasets", "fetch the data set"),
+    ],
+)
+def test_what_is_absent_is_refused_by_name(words: str, name: str, use: str) -> None:
+    """Modules and names of the SDK that are not here: one sentence, with what to use."""
+    import azureml.core
+    import azureml.train.dnn
+
+    with pytest.raises(ImportError) as refused:
+        exec(words)
+    assert str(refused.value).startswith(f"{name} is not in hora-azureml: ") and use in str(refused.value)
+    assert importlib.import_module("azureml.core.conda_dependencies") is azureml.core.conda_dependencies
+    assert not hasattr(azureml.core, "_repr_html_")
+
+
+def test_whoever_asks_all_modules_for_a_name_is_answered() -> None:
+    """hasattr, and pickle, which looks in every module for an object that does not say whence it is."""
+    import pickle
+
+    import azureml.core
+
+    class Odd:
+        __module__ = None
+        __qualname__ = "of_no_module"
+
+    assert not hasattr(azureml.core, "Keyvault") and not hasattr(azureml, "pipeline")
+    with pytest.raises(AttributeError, match="azureml.core.Keyvault is not in hora-azureml: keep a value with"):
+        azureml.core.Keyvault  # noqa: B018
+    with pytest.raises(pickle.PicklingError):
+        pickle.dumps(Odd)
+
+
+def test_what_changes_nothing_is_said_once(folder: str, capsys: pytest.CaptureFixture) -> None:
+    from azureml.core import Model, ScriptRunConfig
+    from azureml.core.runconfig import DockerConfiguration
+    from azureml.exceptions import UserErrorException
+    from azureml.train.dnn import TensorFlow
+
+    for _ in range(2):
+        made = ScriptRunConfig(folder, "train.py", docker_runtime_config=DockerConfiguration(use_docker=True))
+        assert plan(made).per_node == 1
+        TensorFlow(folder, entry_script="train.py", worker_count=4)
+    said = capsys.readouterr().err.splitlines()
+    assert [line.split(":")[1].strip() for line in said] == ["ScriptRunConfig", "TensorFlow"], said
+    assert "docker_runtime_config change nothing here" in said[0]
+    assert "worker_count change nothing without parameter servers" in said[1]
+    for name in ("download", "register", "get_model_path"):
+        with pytest.raises(UserErrorException, match=f"Model.{name} is not in hora-azureml"):
+            getattr(Model, name)(target_dir=".")
+
+
+def test_pages_of_a_server_with_its_own_authority() -> None:
+    """The fingerprint behind the server's address is for programs: a browser's address has none."""
+    from azureml.core import Experiment, Run, Workspace
+
+    from hora.server import Client, Job
+
+    ws = Workspace(workspace_name="books")
+    ws._client = Client("https://lab:8470#" + "ab" * 32, "token")
+    experiment = Experiment(ws, "pages")
+    run = Run(experiment, job=Job(3, "finished", 0, "", "", {}, {}))
+    assert run.get_portal_url() == "https://lab:8470/jobs/3"
+    assert experiment.get_portal_url() == experiment.get_docs_url() == "https://lab:8470"
+
+
 def test_packages_of_each_description(folder: str, tmp_path: Path) -> None:
     from azureml.core import Environment
     from azureml.core.conda_dependencies import CondaDependencies
@@ -113,18 +222,32 @@ def test_packages_of_each_description(folder: str, tmp_path: Path) -> None:
         "channels: [c]\ndependencies: [python=3.6.2, scikit-learn=0.20, pip, {pip: [azureml-defaults, keras]}]\n"
     )
     estimator = TensorFlow(
-        folder, entry_script="train.py", pip_packages=["horovod"], conda_packages=["numpy"], conda_dependencies_file="conda.yml",
+        folder, entry_script="train.py", pip_packages=["horovod"], conda_packages=["numpy"],
+        conda_dependencies_file="conda.yml",
         pip_requirements_file="pip.txt", framework_version="1.13", environment_variables={"A": 1},
     )  # fmt: skip
     made = plan(estimator)
     asked, _ = made.environment._needs()
-    assert asked["conda"] == ["scikit-learn=0.20", "numpy"] and asked["python"] == "3.6.2" and asked["channels"] == ["c"]
-    assert asked["pip"] == ["azureml-defaults", "keras", "pandas", "--extra-index-url https://example.org/simple", "scipy>=1", "horovod"]
+    assert (
+        asked["conda"] == ["scikit-learn=0.20", "numpy"] and asked["python"] == "3.6.2" and asked["channels"] == ["c"]
+    )
+    assert asked["pip"] == [
+        "azureml-defaults",
+        "keras",
+        "pandas",
+        "--extra-index-url https://example.org/simple",
+        "scipy>=1",
+        "horovod",
+    ]
     assert made.nearest == ["tensorflow==1.13"] and made.variables == {"A": "1"}
-    kept = CondaDependencies(_underlying_structure=__import__("yaml").safe_load(estimator.conda_dependencies.serialize_to_string()))
+    kept = CondaDependencies(
+        _underlying_structure=__import__("yaml").safe_load(estimator.conda_dependencies.serialize_to_string())
+    )
     assert kept.pip_packages == estimator.conda_dependencies.pip_packages and kept.python_version == "3.6.2"
     assert Environment.from_pip_requirements("e", str(tmp_path / "pip.txt"))._needs()[0]["pip"][0] == "pandas"
-    assert Environment.from_conda_specification("e", str(tmp_path / "conda.yml"))._needs()[0]["conda"] == ["scikit-learn=0.20"]
+    assert Environment.from_conda_specification("e", str(tmp_path / "conda.yml"))._needs()[0]["conda"] == [
+        "scikit-learn=0.20"
+    ]
     assert Environment("empty")._needs() == ({"nearest": [], "pip": [], "conda": [], "channels": []}, {})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -52,7 +53,8 @@ run.complete()
 
 
 def test_the_calls_of_a_training(here: Path) -> None:
-    """Workspace, cluster, data, ScriptRunConfig, waiting, metrics, files, tags: as in notebooks that train on AmlCompute."""
+    """Workspace, cluster, data, ScriptRunConfig, waiting, metrics, files, tags: as in notebooks that train on
+    AmlCompute."""
     from azureml.core import Dataset, Datastore, Environment, Experiment, Run, ScriptRunConfig, Workspace
     from azureml.core.compute import AmlCompute, ComputeTarget
     from azureml.core.compute_target import ComputeTargetException
@@ -67,7 +69,11 @@ def test_the_calls_of_a_training(here: Path) -> None:
     with pytest.raises(ComputeTargetException):
         ComputeTarget(workspace=ws, name="cpu-cluster")
     config = AmlCompute.provisioning_configuration(
-        vm_size="STANDARD_D2_V2", vm_priority="lowpriority", min_nodes=0, max_nodes=4, idle_seconds_before_scaledown="300"
+        vm_size="STANDARD_D2_V2",
+        vm_priority="lowpriority",
+        min_nodes=0,
+        max_nodes=4,
+        idle_seconds_before_scaledown="300",
     )
     cluster = ComputeTarget.create(ws, "cpu-cluster", config)
     cluster.wait_for_completion(show_output=True)
@@ -82,7 +88,9 @@ def test_the_calls_of_a_training(here: Path) -> None:
 
     environment = Environment("myenv")
     environment.docker.enabled = True
-    environment.python.conda_dependencies = CondaDependencies.create(conda_packages=["numpy"], pip_packages=["azureml-defaults"])
+    environment.python.conda_dependencies = CondaDependencies.create(
+        conda_packages=["numpy"], pip_packages=["azureml-defaults"]
+    )
     environment.environment_variables = {"MODE": "full"}
     environment.register(workspace=ws)
     os.makedirs("src")
@@ -99,7 +107,11 @@ def test_the_calls_of_a_training(here: Path) -> None:
 
     metrics = run.get_metrics()
     assert metrics["alpha"] == pytest.approx([0.0, 0.1, 0.2]) and metrics["mse"] == 0.25 and metrics["best"] == "ridge"
-    assert metrics["shape"] == [3, 4.5] and metrics["curve"] == {"x": [0, 1, 2], "y": [0, 1, 4]} and metrics["final"] == {"x": 1}
+    assert (
+        metrics["shape"] == [3, 4.5]
+        and metrics["curve"] == {"x": [0, 1, 2], "y": [0, 1, 4]}
+        and metrics["final"] == {"x": 1}
+    )
     assert metrics["table"] == {"a": [1, 2], "b": [3.0, 4.0]} and "picture.png" in metrics["picture"]
     assert run.get_metrics(name="mse") == {"mse": 0.25}
     names = run.get_file_names()
@@ -126,9 +138,13 @@ def test_the_calls_of_a_training(here: Path) -> None:
     run.upload_file("outputs/notes.txt", __file__)
     again = Run(experiment, run.id)
     assert (
-        again.get_tags()["quality"] == "fantastic" and again.get_metrics()["score"] == 3 and "outputs/notes.txt" in again.get_file_names()
+        again.get_tags()["quality"] == "fantastic"
+        and again.get_metrics()["score"] == 3
+        and "outputs/notes.txt" in again.get_file_names()
     )
-    assert [r.id for r in experiment.get_runs(tags={"quality": "fantastic"})] == [run.id] and list(run.get_children()) == []
+    assert [r.id for r in experiment.get_runs(tags={"quality": "fantastic"})] == [run.id] and list(
+        run.get_children()
+    ) == []
     assert [e.name for e in Experiment.list(ws)] == ["sequence"]
     with pytest.raises(UserErrorException, match="the server has no registry yet"):
         run.register_model(model_name="m", model_path="outputs/model.txt")
@@ -138,7 +154,8 @@ def test_the_calls_of_a_training(here: Path) -> None:
 
 
 def test_a_notebook_logs_by_itself(here: Path) -> None:
-    """start_logging, with blocks, child runs, queries by tags and properties: as the notebooks about runs and logging."""
+    """start_logging, with blocks, child runs, queries by tags and properties: as the notebooks about runs and
+    logging."""
     from azureml.core import Experiment, Run, ScriptRunConfig, Workspace
     from azureml.core.run import _OfflineRun
     from azureml.exceptions import UserErrorException
@@ -157,7 +174,10 @@ def test_a_notebook_logs_by_itself(here: Path) -> None:
     run.tag("worth another look")
     run.complete()
     assert run.get_status() == "Completed" and run.wait_for_completion()["status"] == "Completed"
-    assert run.get_metrics() == {"message": "Hello from run!", "loss": [1.0, 0.5, 1 / 3]} and "outputs/this.py" in run.get_file_names()
+    assert (
+        run.get_metrics() == {"message": "Hello from run!", "loss": [1.0, 0.5, 1 / 3]}
+        and "outputs/this.py" in run.get_file_names()
+    )
     assert run.get_tags() == {"quality": "great run", "worth another look": None}
     assert [r.id for r in experiment.get_runs(properties={"author": "me"}, tags="worth another look")] == [run.id]
     with experiment.start_logging() as parent:
@@ -165,7 +185,10 @@ def test_a_notebook_logs_by_itself(here: Path) -> None:
             with parent.child_run() as child:
                 child.log(name="Hello from child run", value=count)
         assert parent.get_status() == "Running"
-    assert sorted(c.get_metrics()["Hello from child run"] for c in parent.get_children()) == [0, 1] and parent.get_status() == "Completed"
+    assert (
+        sorted(c.get_metrics()["Hello from child run"] for c in parent.get_children()) == [0, 1]
+        and parent.get_status() == "Completed"
+    )
     with pytest.raises(ZeroDivisionError), experiment.start_logging() as broken:
         _ = 1 / 0
     assert broken.get_status() == "Failed" and "ZeroDivisionError" in broken.get_details()["error"]["error"]["message"]
@@ -198,7 +221,8 @@ dist.destroy_process_group()
 
 
 def test_torch_by_the_variables_of_the_sdk(here: Path) -> None:
-    """PyTorch(distributed_training=Gloo()) with its variables in script_params, as the notebook for NCCL and gloo has them."""
+    """PyTorch(distributed_training=Gloo()) with its variables in script_params, as the notebook for NCCL and gloo has
+    them."""
     from azureml.core import Experiment, Workspace
     from azureml.train.dnn import Gloo, PyTorch
     from azureml.widgets import RunDetails
@@ -212,7 +236,8 @@ def test_torch_by_the_variables_of_the_sdk(here: Path) -> None:
         "--world-size": 2,
     }
     estimator = PyTorch(
-        source_directory="./pytorch-distr", script_params=params, compute_target="gpu-cluster", entry_script="mnist.py", node_count=2,
+        source_directory="./pytorch-distr", script_params=params, compute_target="gpu-cluster", entry_script="mnist.py",
+        node_count=2,
         distributed_training=Gloo(), use_docker=False,
     )  # fmt: skip
     run = Experiment(Workspace.from_config(), name="pytorch-distr").submit(estimator)
@@ -230,7 +255,9 @@ def test_a_compute_target_is_a_pool(here: Path) -> None:
     from azureml.exceptions import ComputeTargetException
 
     ws = Workspace.from_config()
-    asked = AmlCompute.provisioning_configuration(vm_size="Standard_D2_v2", min_nodes=1, max_nodes=2, idle_seconds_before_scaledown=60)
+    asked = AmlCompute.provisioning_configuration(
+        vm_size="Standard_D2_v2", min_nodes=1, max_nodes=2, idle_seconds_before_scaledown=60
+    )
     cluster = ComputeTarget.create(ws, "Two-nodes", asked)
     pool = next(p for p in ws.client.pools() if p["name"] == "two-nodes")
     assert (pool["provider"], pool["min"], pool["max"], pool["idle"], pool["node"]["cores"]) == ("local", 1, 2, 60, 2)
@@ -260,6 +287,154 @@ def test_a_compute_target_is_a_pool(here: Path) -> None:
         ComputeTarget(ws, "Two-nodes")
 
 
+def test_processes_share_out_the_gpus_of_their_node(here: Path, capfd: pytest.CaptureFixture) -> None:
+    """A run takes whole nodes: also a ScriptRunConfig's processes see the GPUs of theirs, and cuda:LOCAL_RANK is one's
+    own."""
+    from azureml.core import Environment, Experiment, ScriptRunConfig, Workspace
+    from azureml.core.compute import ComputeTarget
+    from azureml.core.runconfig import MpiConfiguration
+    from azureml.train.estimator import Estimator
+
+    ws = Workspace.from_config()
+    for name, gpus in (("four-gpus", 4), ("no-gpus", 0)):
+        ws.client.add_pool(name, "local", max=1, idle=600.0, node={"cores": 4, "gpus": gpus})
+    os.makedirs("src")
+    Path("src/sees.py").write_text(
+        "import os\nprint('sees', os.environ['LOCAL_RANK'], os.environ.get('CUDA_VISIBLE_DEVICES') or 'none')\n"
+    )
+    experiment = Experiment(ws, "gpus")
+
+    def seen(config) -> str:
+        """What the processes see, which is the same for all: each finds its own GPU at its place."""
+        run = experiment.submit(config)
+        assert run.wait_for_completion()["status"] == "Completed"
+        lines = [line.text.split()[1:] for line in ws.client.logs(run.number) if line.text.startswith("sees")]
+        assert sorted(int(place) for place, _ in lines) == list(range(len(lines)))
+        (same,) = {gpus for _, gpus in lines}
+        return same
+
+    def script(pool: str, processes: int, **more) -> ScriptRunConfig:
+        return ScriptRunConfig(
+            "src", "sees.py", compute_target=ComputeTarget(ws, pool),
+            distributed_job_config=MpiConfiguration(process_count_per_node=processes), **more,
+        )  # fmt: skip
+
+    def estimator(**more) -> Estimator:
+        return Estimator("src", entry_script="sees.py", compute_target="four-gpus", **more)
+
+    four = [set("0123")] * 2
+    assert [set(seen(script("four-gpus", n)).split(",")) for n in (2, 4)] == four
+    assert seen(ScriptRunConfig("src", "sees.py", compute_target=ComputeTarget(ws, "four-gpus"))) == "0,1,2,3"
+    assert len(seen(script("four-gpus", 3)).split(",")) == 3
+    assert "the 4 GPUs of a node do not divide by 3 processes: each gets 1, and 1 is not used" in capfd.readouterr().err
+    assert set(seen(estimator(use_gpu=True, process_count_per_node=2)).split(",")) == four[0]
+    assert seen(estimator()) == "none" == seen(script("no-gpus", 1))
+    own = Environment("own")
+    own.environment_variables = {"CUDA_VISIBLE_DEVICES": ""}
+    assert seen(script("four-gpus", 1, environment=own)) == "none"
+    for name in ("four-gpus", "no-gpus"):
+        ws.client.remove_pool(name)
+
+
+def test_the_variables_of_mpi(here: Path) -> None:
+    """Two processes of a running Mpi job find each other as those of Open MPI do."""
+    from azureml.core import Experiment, ScriptRunConfig, Workspace
+    from azureml.core.runconfig import MpiConfiguration
+
+    os.makedirs("src")
+    Path("src/says.py").write_text(
+        "import os\n"
+        "print('mpi', *(f\"{k[16:]}={v}\" for k, v in sorted(os.environ.items()) if k.startswith('OMPI_COMM_WORLD_')))\n"
+    )
+    ws = Workspace.from_config()
+    config = ScriptRunConfig("src", "says.py", distributed_job_config=MpiConfiguration(process_count_per_node=2))
+    run = Experiment(ws, "mpi").submit(config)
+    assert run.wait_for_completion()["status"] == "Completed"
+    said = sorted(line.text for line in ws.client.logs(run.number) if line.text.startswith("mpi"))
+    assert said == [f"mpi LOCAL_RANK={r} LOCAL_SIZE=2 NODE_RANK={r} RANK={r} SIZE=2" for r in (0, 1)]
+
+
+def test_numbers_from_outside_are_the_runs(site, here: Path) -> None:
+    """What start_logging's run logs is in the server's metrics with its steps: hora metrics, pages and compare have
+    it."""
+    from azureml.core import Experiment, Workspace
+
+    experiment = Experiment(Workspace.from_config(), "outside")
+    runs = [experiment.start_logging() for _ in range(2)]
+    for scale, run in enumerate(runs, 1):
+        for step in (0, 10, 20):
+            run.log("loss", scale / (step + 1), step=step)
+        run.log("acc", 0.5)
+        run.log("acc", float("inf"))
+        run.log("note", "text")
+        run.complete()
+    run.log("late", 1)
+    metrics = json.loads(site.hora("metrics", str(run.number), "--json", cwd=here))
+    assert [(m["name"], m["rank"], m["count"]) for m in metrics] == [("acc", 0, 2), ("late", 0, 1), ("loss", 0, 3)]
+    found = {m.name: m for m in run._client.metrics(run.number)}
+    assert [(s, v) for s, _, v in found["loss"].points] == [(0, 2.0), (10, 2 / 11), (20, 2 / 21)]
+    assert found["acc"].last == float("inf") and found["acc"].points[0][0] == 0
+    assert run.get_metrics()["loss"] == [2.0, 2 / 11, 2 / 21] and run.get_metrics()["note"] == "text"
+    assert "loss" in site.hora("compare", *(str(r.number) for r in runs), cwd=here)
+
+
+def test_what_changes_nothing_is_said(here: Path, capfd: pytest.CaptureFixture) -> None:
+    """An unknown size, a pool that somebody else has made: a sentence each, and the pool stays as it is."""
+    from azureml.core import Experiment, Workspace
+    from azureml.core.compute import AmlCompute, ComputeTarget
+
+    ws = Workspace.from_config()
+    made = ComputeTarget.create(ws, "odd", AmlCompute.provisioning_configuration("Standard_X9", max_nodes=1))
+    assert "vm_size Standard_X9 is no size that is known here: each node has its share" in capfd.readouterr().err
+    with pytest.raises(TypeError, match="AmlCompute.update has no argument max_node: did you mean max_nodes"):
+        made.update(max_node=2)
+    made.delete()
+    ws.client.add_pool("theirs", "local", max=1, node={"cores": 1})
+    theirs = ComputeTarget(ws, "theirs")
+    theirs.update(max_nodes=3)
+    said = capfd.readouterr().err
+    assert "theirs is the server's pool theirs, which no ComputeTarget.create of yours has made here" in said, said
+    assert "an administrator changes that with hora pool add theirs" in said, said
+    theirs.delete()
+    assert "with hora pool remove theirs" in capfd.readouterr().err
+    assert [p.get("max") for p in ws.client.pools() if p["name"] == "theirs"] == [1]
+    ws.client.remove_pool("theirs")
+    with pytest.raises(TypeError, match="Experiment.start_logging has no argument output: did you mean outputs"):
+        Experiment(ws, "said").start_logging(output=None)
+    with pytest.raises(TypeError, match="Experiment has no argument nmae: did you mean name"):
+        Experiment(ws, "said", nmae="x")
+    assert Experiment(ws, "said", _id="x").name == "said"
+
+
+def test_a_pool_of_another_project(here: Path) -> None:
+    """It is no compute target in lists, and takes no run; for whose jobs a target's pool is stays when that is changed."""
+    from azureml.core import Experiment, ScriptRunConfig, Workspace
+    from azureml.core.compute import AmlCompute, ComputeTarget
+    from azureml.exceptions import ExperimentExecutionException
+
+    ws = Workspace.from_config()
+    ws.client.add_pool("eyes", projects=["vision"])
+    asked = AmlCompute.provisioning_configuration(vm_size="Standard_D2_v2", max_nodes=1)
+    ours = ComputeTarget.create(ws, "ours", asked)
+    names = [target.name for target in ComputeTarget.list(ws)]
+    assert "eyes" not in names and "ours" in names
+    script = ScriptRunConfig(source_directory=".", command=["true"], compute_target="eyes")
+    with pytest.raises(
+        ExperimentExecutionException,
+        match="pool eyes is for jobs of project vision alone, and this one is of project books",
+    ):
+        Experiment(ws, "where").submit(script)
+
+    pool = next(p for p in ws.client.pools() if p["name"] == "ours")
+    size, bounds = pool["node"], {"max": 1, "projects": ["books", "vision"]}
+    ws.client.add_pool("ours", "local", node=size, **bounds)
+    ours.update(max_nodes=2)
+    pool = next(p for p in ws.client.pools() if p["name"] == "ours")
+    assert (pool["max"], pool["projects"]) == (2, ["books", "vision"])
+    ours.delete()
+    ws.client.remove_pool("eyes")
+
+
 def test_failing_waiting_and_cancelling(here: Path) -> None:
     from azureml.core import Experiment, ScriptRunConfig, Workspace
     from azureml.exceptions import ActivityFailedException
@@ -274,12 +449,17 @@ def test_failing_waiting_and_cancelling(here: Path) -> None:
     bad = experiment.submit(ScriptRunConfig("src", "bad.py"))
     with pytest.raises(ActivityFailedException, match="has failed with exit code 3"):
         bad.wait_for_completion()
-    assert bad.wait_for_completion(raise_on_error=False)["status"] == "Failed" and bad.get_details()["error"]["error"]["exitCode"] == 3
+    assert (
+        bad.wait_for_completion(raise_on_error=False)["status"] == "Failed"
+        and bad.get_details()["error"]["error"]["exitCode"] == 3
+    )
     says = experiment.submit(ScriptRunConfig("src", "says.py"))
     assert says.wait_for_completion(raise_on_error=False)["error"]["error"]["message"] == "not good enough"
     with pytest.warns(UserWarning, match="process_count_pernode is taken as process_count_per_node"):
         long = experiment.submit(
-            TensorFlow("src", entry_script="sleep.py", user_managed=True, process_count_pernode=2, distributed_backend="mpi")
+            TensorFlow(
+                "src", entry_script="sleep.py", user_managed=True, process_count_pernode=2, distributed_backend="mpi"
+            )
         )
     assert long.get_details()["runDefinition"]["target"] == "default"
     gpu = experiment.submit(TensorFlow("src", entry_script="sleep.py", user_managed=True, use_gpu=True))
@@ -302,7 +482,9 @@ def test_example(site, here: Path) -> None:
     folder = here / "example"
     shutil.copytree(ROOT / "examples/71-azureml", folder)
     (here / ".azureml/config.json").unlink()
-    done = subprocess.run([sys.executable, "submit.py"], cwd=folder, env=site.env, capture_output=True, text=True, timeout=PATIENCE)
+    done = subprocess.run(
+        [sys.executable, "submit.py"], cwd=folder, env=site.env, capture_output=True, text=True, timeout=PATIENCE
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     for said in (
         "Creating a new compute target...",

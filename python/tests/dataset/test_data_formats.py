@@ -1,4 +1,5 @@
-"""Files that are no Parquet, as others write them; and what `hora data convert` makes of everything, read by pyarrow."""
+"""Files that are no Parquet, as others write them; and what `hora data convert` makes of everything, read by
+pyarrow."""
 
 from __future__ import annotations
 
@@ -44,7 +45,11 @@ def test_images_in_folders_and_in_tar(arrow, tmp_path):
     assert len(seen) == 30
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
         for i in range(30):
-            for ending, data in (("png", png(i)), ("cls", str(i % 3).encode()), ("json", json.dumps({"i": i}).encode())):
+            for ending, data in (
+                ("png", png(i)),
+                ("cls", str(i % 3).encode()),
+                ("json", json.dumps({"i": i}).encode()),
+            ):
                 info = tarfile.TarInfo(f"{'very' * 40}/{i:03}.{ending}")
                 info.size = len(data)
                 tar.addfile(info, io.BytesIO(data))
@@ -102,7 +107,10 @@ def test_convert_writes_what_pyarrow_reads(arrow, hora_program, tmp_path):
 
     def both(name, values, kind):
         whole = pa.array(values, kind)
-        return {name: whole, name + "?": pa.array([None if h else v for h, v in zip(holes, whole.to_pylist(), strict=True)], kind)}
+        return {
+            name: whole,
+            name + "?": pa.array([None if h else v for h, v in zip(holes, whole.to_pylist(), strict=True)], kind),
+        }
 
     ints = {
         "int8": 100,
@@ -149,8 +157,14 @@ def test_convert_writes_what_pyarrow_reads(arrow, hora_program, tmp_path):
             want, got = table[name].to_pylist(), back[name].to_pylist()
             assert got == want, (name, [(g, w) for g, w in zip(got, want, strict=True) if g != w][:3])
         ours = hora.dataset.read(out, columns=["int8", "f32?", "text", "ragged"]).to_arrow()
-        assert ours["int8"].to_pylist() == table["int8"].to_pylist() and ours["f32?"].to_pylist() == table["f32?"].to_pylist()
-        assert ours["text"].to_pylist() == table["text"].to_pylist() and ours["ragged"].to_pylist() == table["ragged"].to_pylist()
+        assert (
+            ours["int8"].to_pylist() == table["int8"].to_pylist()
+            and ours["f32?"].to_pylist() == table["f32?"].to_pylist()
+        )
+        assert (
+            ours["text"].to_pylist() == table["text"].to_pylist()
+            and ours["ragged"].to_pylist() == table["ragged"].to_pylist()
+        )
 
 
 def test_the_example_tells_images_apart(arrow, launcher, tmp_path):

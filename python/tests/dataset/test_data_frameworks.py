@@ -95,9 +95,18 @@ def test_batches_are_the_frameworks(name, arrow, tmp_path):
         ),
         tmp_path / "x.parquet",
     )
-    env = os.environ | {"PYTHONPATH": os.pathsep.join([*TREE, str(folder(name))]), "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    env = os.environ | {
+        "PYTHONPATH": os.pathsep.join([*TREE, str(folder(name))]),
+        "JAX_PLATFORMS": "cpu",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }
     code = {"tensorflow": TENSORFLOW, "jax": JAX}[name]
     done = subprocess.run(
-        [sys.executable, "-c", code, tmp_path / "x.parquet"], env=env, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", code, tmp_path / "x.parquet"],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert done.stdout.endswith("right\n"), done.stderr[-3000:]

@@ -44,7 +44,9 @@ def data(arrow, tmp_path_factory):
     ids = np.arange(ROWS)
     values = pa.array([None if i % 7 == 0 else i / 2 for i in range(ROWS)])
     pq.write_table(
-        pa.table({"id": ids, "text": [f"row {i}" * (i % 4) for i in ids], "v": values}), folder / "0.parquet", row_group_size=100
+        pa.table({"id": ids, "text": [f"row {i}" * (i % 4) for i in ids], "v": values}),
+        folder / "0.parquet",
+        row_group_size=100,
     )
     return str(folder)
 
@@ -69,7 +71,11 @@ def epoch(ranks: list[subprocess.Popen[str]]) -> list[dict]:
 
 def alone(data: str, n: int, rank: int, size: int) -> list:
     loader = hora.dataset.open(data, batch=64, seed=3, epoch=n, shuffle="full", rank=rank, size=size)
-    rows = [[i, t, v if v == v else None] for b in loader for i, t, v in zip(b["id"].tolist(), b["text"], b["v"].tolist(), strict=True)]
+    rows = [
+        [i, t, v if v == v else None]
+        for b in loader
+        for i, t, v in zip(b["id"].tolist(), b["text"], b["v"].tolist(), strict=True)
+    ]
     assert loader.why()["blocks_read"] == GROUPS
     return rows
 

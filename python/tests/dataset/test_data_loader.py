@@ -47,7 +47,8 @@ def ids(batches) -> list[int]:
 
 
 def test_a_list_of_batches_is_right(data):
-    """Every batch keeps its memory as long as it is there, past the end of its loader too; who holds many is told once."""
+    """Every batch keeps its memory as long as it is there, past the end of its loader too; who holds many is told
+    once."""
     loader = opened(data, columns=["id", "text"])
     with pytest.warns(ResourceWarning, match=r"17 batches of hora.dataset are held at a time") as told:
         held = list(loader)
@@ -138,7 +139,9 @@ def test_a_short_end_may_leave_a_rank_out(data):
     assert [len(p) for p in parts] == [1, 1, 1, 2] and sorted(ids(b for p in parts for b in p)) == list(range(ROWS))
     assert [len(opened(data, batch=None, global_batch=2999, rank=r, size=4)) for r in range(4)] == [1, 1, 1, 2]
     for last in ("short", "pad", "wrap"):  # fewer rows in a step than ranks
-        few = [opened(data, batch=None, global_batch=2, last=last, filter=("id", "<", 7), rank=r, size=3) for r in range(3)]
+        few = [
+            opened(data, batch=None, global_batch=2, last=last, filter=("id", "<", 7), rank=r, size=3) for r in range(3)
+        ]
         assert [len(part) for part in few] == [len(list(part)) for part in few], last
 
 
@@ -160,7 +163,8 @@ def test_torch(data):
     batch = next(iter(loader))
     assert batch["x"].shape == (64, 2) and batch["x"].dtype == torch.float32 and batch["id"].dtype == torch.int64
     assert (
-        np.array_equal(batch["x"][:, 0].numpy(), np.sin(batch["id"].numpy()).astype("f4")) and batch["text"][0] == f"row {batch['id'][0]}"
+        np.array_equal(batch["x"][:, 0].numpy(), np.sin(batch["id"].numpy()).astype("f4"))
+        and batch["text"][0] == f"row {batch['id'][0]}"
     )
     assert loader.state_dict()["pos"] == 64 and len(loader) == 47
 
@@ -176,11 +180,16 @@ def test_one_iteration_at_a_time(data):
 
 def test_arguments(data):
     for how, says in [
-        ({"batch": None}, "give batch="), ({"global_batch": 3}, "give batch="), ({"batch": 0}, "one row or more"), ({"last": "x"}, "last='x'"),
-        ({"shuffle": "x"}, "shuffle='x'"), ({"memory": "much"}, "memory='much'"), ({"columns": "id"}, "one text"), ({"rank": 1}, "together"),
-        ({"memory": 0}, "memory=0"), ({"columns": []}, "names none"), ({"threads": 0}, "threads=0"), ({"seed": None}, "seed=None"),
-        ({"epoch": -1}, "epoch=-1"), ({"batch": 4.0}, "batch=4.0"), ({"rank": 2, "size": 2}, "ranks are 0 to 1"), ({"shuffle": [1]}, "shuffle="),
-        ({"nulls": {"id": b"x"}}, "nulls="), ({"filter": ("a", "<", float("inf"))}, "compared with inf"), ({"ragged": ["x"]}, "not among"),
+        ({"batch": None}, "give batch="), ({"global_batch": 3}, "give batch="), ({"batch": 0}, "one row or more"),
+        ({"last": "x"}, "last='x'"),
+        ({"shuffle": "x"}, "shuffle='x'"), ({"memory": "much"}, "memory='much'"), ({"columns": "id"}, "one text"),
+        ({"rank": 1}, "together"),
+        ({"memory": 0}, "memory=0"), ({"columns": []}, "names none"), ({"threads": 0}, "threads=0"),
+        ({"seed": None}, "seed=None"),
+        ({"epoch": -1}, "epoch=-1"), ({"batch": 4.0}, "batch=4.0"), ({"rank": 2, "size": 2}, "ranks are 0 to 1"),
+        ({"shuffle": [1]}, "shuffle="),
+        ({"nulls": {"id": b"x"}}, "nulls="), ({"filter": ("a", "<", float("inf"))}, "compared with inf"),
+        ({"ragged": ["x"]}, "not among"),
     ]:  # fmt: skip
         with pytest.raises(hora.ArgumentError, match=says):
             opened(data, **how)
@@ -188,7 +197,12 @@ def test_arguments(data):
         opened("s3x://bucket/x")
     with pytest.raises(hora.ArgumentError, match="epoch=-1"):
         opened(data).set_epoch(-1)
-    numbers = {"seed": np.int64(5), "batch": np.int32(64), "filter": ("id", ">=", decimal.Decimal(10)), "nulls": {"id": np.int64(0)}}
+    numbers = {
+        "seed": np.int64(5),
+        "batch": np.int32(64),
+        "filter": ("id", ">=", decimal.Decimal(10)),
+        "nulls": {"id": np.int64(0)},
+    }
     assert len(opened(data, **numbers)) == len(opened(data, filter=("id", ">=", 10))) == 47
 
 
@@ -233,7 +247,10 @@ class Slow:
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
-        self.root, self.path = f"http://127.0.0.1:{self.server.server_port}", os.path.basename(folder) + "/part-0.parquet"
+        self.root, self.path = (
+            f"http://127.0.0.1:{self.server.server_port}",
+            os.path.basename(folder) + "/part-0.parquet",
+        )
         self.url = f"{self.root}/{self.path}"
 
 
@@ -291,7 +308,18 @@ def test_another_rank_count_goes_on_at_the_row(data, launcher, tmp_path):
     """The example: killed with 2 ranks, killed with 3, ended by 1; every row was taken once."""
     ends = []
     for np_, die in ((2, ["9"]), (3, ["25"]), (1, [])):
-        command = [launcher, "run", "-np", str(np_), "--no-tag", sys.executable, ROOT / "examples/62-resume/train.py", data, tmp_path, *die]
+        command = [
+            launcher,
+            "run",
+            "-np",
+            str(np_),
+            "--no-tag",
+            sys.executable,
+            ROOT / "examples/62-resume/train.py",
+            data,
+            tmp_path,
+            *die,
+        ]
         ends.append(subprocess.run(command, capture_output=True, text=True, timeout=60, check=False))
     assert [e.returncode == 0 for e in ends] == [False, False, True], ends
     assert "2 ranks begin at row 0 of 3000" in ends[0].stdout and "3 ranks begin at row 320 of" in ends[1].stdout
@@ -331,7 +359,8 @@ def test_elastic(data, launcher, tmp_path, how):
     program = tmp_path / "train.py"
     program.write_text(TRAINER)
     done = subprocess.run(
-        [launcher, "run", *how, "--no-tag", sys.executable, program, data, tmp_path / "killed"], capture_output=True, text=True, timeout=150, check=False
+        [launcher, "run", *how, "--no-tag", sys.executable, program, data, tmp_path / "killed"], capture_output=True,
+        text=True, timeout=150, check=False
     )  # fmt: skip
     assert done.returncode == 0, done
     assert f"at {12 * 16 * int(how[1])}\n" in done.stdout and f"taken {ROWS} once True" in done.stdout, done

@@ -32,7 +32,9 @@ def two(arrow, tmp_path_factory):
 
 def mixed(two, web=0.7, code=0.3, **how):
     sources = {"web": (str(two / "web"), web), "code": (str(two / "code"), code)}
-    return hora.dataset.mix(sources, **({"columns": ["id"], "origin": "from", "global_batch": 100, "rows": 2000, "seed": 4} | how))
+    return hora.dataset.mix(
+        sources, **({"columns": ["id"], "origin": "from", "global_batch": 100, "rows": 2000, "seed": 4} | how)
+    )
 
 
 def rows(batches):
@@ -51,7 +53,10 @@ def test_shares_are_exact(two):
     assert sorted({code.count(i) for i in range(400)}) == [1, 2]  # once, and some again
     assert rows(mixed(two)) == all_ != rows(mixed(two, seed=5))
     again = [rows(mixed(two, rank=r, size=3, global_batch=100)) for r in range(3)]
-    assert sorted(row for part in again for row in part) == sorted(all_) and max(map(len, again)) - min(map(len, again)) <= 20
+    assert (
+        sorted(row for part in again for row in part) == sorted(all_)
+        and max(map(len, again)) - min(map(len, again)) <= 20
+    )
     assert [len(mixed(two, rank=r, size=3, global_batch=700)) for r in range(3)] == [3, 3, 3]
     few = [mixed(two, rank=r, size=3, global_batch=2, rows=7) for r in range(3)]
     assert [len(part) for part in few] == [len(list(part)) for part in few] == [4, 3, 0]
@@ -148,7 +153,9 @@ def test_other_data_are_told_by_name(arrow, tmp_path, monkeypatch):
         (hora.dataset.open(tmp_path / "data", batch=1), state),
         (hora.dataset.mix({"one": (tmp_path / "data", 1)}, batch=1), mixture),
     ):
-        with pytest.raises(HoraError, match=r"1 added \(d.parquet\), 1 removed \(a.parquet\), 1 changed \(b.parquet\); open the files"):
+        with pytest.raises(
+            HoraError, match=r"1 added \(d.parquet\), 1 removed \(a.parquet\), 1 changed \(b.parquet\); open the files"
+        ):
             opened.load_state_dict(saved)
     monkeypatch.setenv("HORA_DATA_CACHE", str(tmp_path / "none"))
     with pytest.raises(HoraError, match="which files differ is not known here"):

@@ -26,7 +26,9 @@ def table(pa, nulls: bool):
     columns = {"bool": column(rng.random(ROWS) < 0.2, pa.bool_())}
     for bits in (8, 16, 32, 64):
         for sign, letter in (("int", "i"), ("uint", "u")):
-            columns[f"{sign}{bits}"] = column(raw.view(f"{letter}8")[:, 0].astype(f"{letter}{bits // 8}"), getattr(pa, f"{sign}{bits}")())
+            columns[f"{sign}{bits}"] = column(
+                raw.view(f"{letter}8")[:, 0].astype(f"{letter}{bits // 8}"), getattr(pa, f"{sign}{bits}")()
+            )
     for bits in (16, 32, 64):  # any bits: NaN with payloads, infinities, subnormals
         columns[f"float{bits}"] = column(
             np.ascontiguousarray(raw[:, : bits // 8]).view(f"f{bits // 8}")[:, 0], getattr(pa, f"float{bits}")()
@@ -41,7 +43,8 @@ def table(pa, nulls: bool):
     for digits, scale in ((7, 2), (16, 5), (38, 10)):
         least = 10 ** min(digits, 18)
         columns[f"decimal{digits}"] = column(
-            [decimal.Decimal(int(x) % least - least // 2).scaleb(-scale) for x in raw.view("u8")[:, 0]], pa.decimal128(digits, scale)
+            [decimal.Decimal(int(x) % least - least // 2).scaleb(-scale) for x in raw.view("u8")[:, 0]],
+            pa.decimal128(digits, scale),
         )
     texts = ["", "a", "zwei", "δύο", "x" * 300]
     columns["text"] = column([texts[int(x) % 5] + str(int(x) % 7) for x in raw[:, 1]], pa.string())
@@ -72,7 +75,8 @@ def expected(column, got):
     elif pa.types.is_temporal(kind):
         column = column.cast(pa.int64())
     parts = [
-        np.frombuffer(c.buffers()[1], np.uint8)[c.offset * c.type.bit_width // 8 :][: len(c) * c.type.bit_width // 8] for c in column.chunks
+        np.frombuffer(c.buffers()[1], np.uint8)[c.offset * c.type.bit_width // 8 :][: len(c) * c.type.bit_width // 8]
+        for c in column.chunks
     ]
     values = np.concatenate(parts).view(f"V{column.type.bit_width // 8}").copy()
     values[np.asarray(column.is_null())] = bytes(values.itemsize)
@@ -98,7 +102,9 @@ def compare(path, wanted, skip=(), part=0):
             assert np.array_equal(np.concatenate([p[name + ".null"] for p in parts]), np.asarray(want.is_null())), name
         if isinstance(parts[0][name], hora.dataset.Texts):
             empty = b"" if parts[0][name].binary else ""
-            assert [x for p in parts for x in p[name].tolist()] == [empty if x is None else x for x in want.to_pylist()], name
+            assert [x for p in parts for x in p[name].tolist()] == [
+                empty if x is None else x for x in want.to_pylist()
+            ], name
             continue
         got = np.concatenate([p[name] for p in parts])
         numbers = expected(want, got)
@@ -111,7 +117,9 @@ def test_types_and_codecs(arrow, tmp_path, nulls):
     import pyarrow.parquet as pq
 
     wanted = table(pa, nulls)
-    for codec, version, dictionary in itertools.product(["none", "snappy", "zstd", "gzip", "lz4", "brotli"], ["1.0", "2.0"], [False, True]):
+    for codec, version, dictionary in itertools.product(
+        ["none", "snappy", "zstd", "gzip", "lz4", "brotli"], ["1.0", "2.0"], [False, True]
+    ):
         path = tmp_path / f"{codec}-{version}-{dictionary}.parquet"
         pq.write_table(
             wanted, path, compression=codec, data_page_version=version, use_dictionary=dictionary, data_page_size=700,
@@ -129,7 +137,8 @@ def test_parts_of_row_groups(arrow, tmp_path, nulls):
     for version, dictionary, size in itertools.product(["1.0", "2.0"], [False, True], [100, 700]):
         path = tmp_path / f"{version}-{dictionary}-{size}.parquet"
         pq.write_table(
-            wanted, path, data_page_version=version, use_dictionary=dictionary, data_page_size=size, write_batch_size=13,
+            wanted, path, data_page_version=version, use_dictionary=dictionary, data_page_size=size,
+            write_batch_size=13,
             row_group_size=400, write_page_index=True, store_schema=False,
         )  # fmt: skip
         for part in (1, 13, 99, 399):
@@ -142,7 +151,10 @@ def test_a_large_row_group_is_read_in_parts(arrow, tmp_path):
 
     ids = np.arange(200_000)
     pq.write_table(
-        pa.table({"id": ids, "text": [str(i) for i in ids]}), tmp_path / "large.parquet", data_page_size=8 << 10, write_page_index=True
+        pa.table({"id": ids, "text": [str(i) for i in ids]}),
+        tmp_path / "large.parquet",
+        data_page_size=8 << 10,
+        write_page_index=True,
     )
     loader = hora.dataset.open(tmp_path, batch=1000, memory=1 << 20)
     assert "row groups are read in parts of" in loader.mixing
@@ -162,7 +174,13 @@ ENCODINGS = {
     "DELTA_BINARY_PACKED": ["int8", "uint16", "int32", "uint32", "int64", "uint64", "few", "date", "at_us"],
     "BYTE_STREAM_SPLIT": ["float16", "float32", "float64", "int32", "int64", "fixed", "at_ns"],
     "DELTA_LENGTH_BYTE_ARRAY": ["text", "binary"],
-    "DELTA_BYTE_ARRAY": ["text", "binary", "fixed", "decimal7", "decimal38"],  # Spark's second version writes decimals so
+    "DELTA_BYTE_ARRAY": [
+        "text",
+        "binary",
+        "fixed",
+        "decimal7",
+        "decimal38",
+    ],  # Spark's second version writes decimals so
     "RLE": ["bool"],
 }
 
@@ -176,7 +194,8 @@ def test_encodings(arrow, tmp_path, nulls):
     for encoding, version in itertools.product(ENCODINGS, ["1.0", "2.0"]):
         path = tmp_path / f"{encoding}-{version}.parquet"
         pq.write_table(
-            wanted, path, compression="zstd", data_page_version=version, use_dictionary=False, data_page_size=700, write_batch_size=50,
+            wanted, path, compression="zstd", data_page_version=version, use_dictionary=False, data_page_size=700,
+            write_batch_size=50,
             row_group_size=300, column_encoding=dict.fromkeys(ENCODINGS[encoding], encoding),
         )  # fmt: skip
         compare(path, wanted)
@@ -214,8 +233,10 @@ def test_nulls_become_what_was_said(arrow, tmp_path):
     assert np.isnat(b["d"][1])
     assert one({"f": 0.1}, "f")["f"][1] == 0.1
     for nulls, names, says in [
-        (None, "i", 'row 1 of the row group is null; say what a null becomes: nulls={"i": "mask"}'), ({"f": "error"}, "f", "row 1 of the row group is null"),
-        ({"i": 1.5}, "i", "which is no int64"), ({"s": "nan"}, "s", "has no such value"), ({"x": 1}, "f", "not among the arrays"),
+        (None, "i", 'row 1 of the row group is null; say what a null becomes: nulls={"i": "mask"}'),
+        ({"f": "error"}, "f", "row 1 of the row group is null"),
+        ({"i": 1.5}, "i", "which is no int64"), ({"s": "nan"}, "s", "has no such value"),
+        ({"x": 1}, "f", "not among the arrays"),
     ]:  # fmt: skip
         with pytest.raises(hora.HoraError, match="null") as e:
             one(nulls, names)
@@ -226,7 +247,9 @@ def test_what_cannot_be_read_is_one_sentence(arrow, tmp_path):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    pq.write_table(pa.table({"a": [1, 2], "ragged": [[1], [2, 3, 4]], "lists": [[["a"]], [["b"]]]}), tmp_path / "a.parquet")
+    pq.write_table(
+        pa.table({"a": [1, 2], "ragged": [[1], [2, 3, 4]], "lists": [[["a"]], [["b"]]]}), tmp_path / "a.parquet"
+    )
     (tmp_path / "c.parquet").write_bytes(b"PAR1 no table at all")
     pq.write_table(pa.table({"a": ["text"]}), tmp_path / "d.parquet")
     pq.write_table(pa.table({"a": pa.array([], pa.int64())}), tmp_path / "e.parquet")
@@ -248,11 +271,19 @@ def test_ragged_lists(arrow, tmp_path, version):
     rng = np.random.default_rng(3)
     lists = [None if n == 0 else rng.integers(0, 1000, n - 1).tolist() for n in rng.integers(0, 9, ROWS)]
     holes = [None if x is None else [None if v % 7 == 0 else v for v in x] for x in lists]
-    table = pa.table({"id": range(ROWS), "few": pa.array(lists, pa.list_(pa.int16())), "f": pa.array(holes, pa.list_(pa.float32()))})
+    table = pa.table(
+        {"id": range(ROWS), "few": pa.array(lists, pa.list_(pa.int16())), "f": pa.array(holes, pa.list_(pa.float32()))}
+    )
     for dictionary in (False, True):
         path = tmp_path / f"{dictionary}.parquet"
         pq.write_table(
-            table, path, data_page_version=version, use_dictionary=dictionary, data_page_size=300, write_batch_size=20, row_group_size=150
+            table,
+            path,
+            data_page_version=version,
+            use_dictionary=dictionary,
+            data_page_size=300,
+            write_batch_size=20,
+            row_group_size=150,
         )
         seen = 0
         for batch in hora.dataset.open(path, columns=["id", "few", "f"], batch=64):
@@ -265,10 +296,16 @@ def test_ragged_lists(arrow, tmp_path, version):
         assert seen == ROWS
     short = pa.table({"x": [[1], [2, 3, 4], [None, 5]]})
     pq.write_table(short, tmp_path / "short.parquet")
-    (batch,) = hora.dataset.open(tmp_path / "short.parquet", columns=["x"], ragged=["x"], nulls={"x": -1}, shuffle=False, batch=9)
+    (batch,) = hora.dataset.open(
+        tmp_path / "short.parquet", columns=["x"], ragged=["x"], nulls={"x": -1}, shuffle=False, batch=9
+    )
     assert batch["x"].tolist() == [[1], [2, 3, 4], [-1, 5]] and repr(batch["x"]) == "<3 lists of 6 int64 in all>"
     batch = next(
-        iter(hora.dataset.open(tmp_path / "short.parquet", columns=["x"], ragged=["x"], nulls={"x": -1}, shuffle=False, batch=9).torch())
+        iter(
+            hora.dataset.open(
+                tmp_path / "short.parquet", columns=["x"], ragged=["x"], nulls={"x": -1}, shuffle=False, batch=9
+            ).torch()
+        )
     )
     assert batch["x"].data.tolist() == [1, 2, 3, 4, -1, 5] and batch["x"][1].tolist() == [2, 3, 4]
     with pytest.raises(hora.HoraError, match="a list of row 2 of the row group has a null"):

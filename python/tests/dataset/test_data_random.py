@@ -1,4 +1,5 @@
-"""Tables that chance makes, as pyarrow reads them: pages, nulls in runs or scattered, encodings and nesting in any mixture."""
+"""Tables that chance makes, as pyarrow reads them: pages, nulls in runs or scattered, encodings and nesting in any
+mixture."""
 
 from __future__ import annotations
 
@@ -10,9 +11,12 @@ import hora.dataset
 
 PLAIN = {"int32": "i4", "int64": "i8", "float32": "f4", "float64": "f8", "uint16": "u2", "int8": "i1"}
 ENCODINGS = {
-    "int32": ["PLAIN", "DELTA_BINARY_PACKED", "BYTE_STREAM_SPLIT"], "int64": ["PLAIN", "DELTA_BINARY_PACKED", "BYTE_STREAM_SPLIT"],
-    "float32": ["PLAIN", "BYTE_STREAM_SPLIT"], "float64": ["PLAIN", "BYTE_STREAM_SPLIT"], "uint16": ["PLAIN", "DELTA_BINARY_PACKED"],
-    "int8": ["PLAIN", "DELTA_BINARY_PACKED"], "bool": ["PLAIN", "RLE"], "text": ["PLAIN", "DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY"],
+    "int32": ["PLAIN", "DELTA_BINARY_PACKED", "BYTE_STREAM_SPLIT"],
+    "int64": ["PLAIN", "DELTA_BINARY_PACKED", "BYTE_STREAM_SPLIT"],
+    "float32": ["PLAIN", "BYTE_STREAM_SPLIT"], "float64": ["PLAIN", "BYTE_STREAM_SPLIT"],
+    "uint16": ["PLAIN", "DELTA_BINARY_PACKED"],
+    "int8": ["PLAIN", "DELTA_BINARY_PACKED"], "bool": ["PLAIN", "RLE"],
+    "text": ["PLAIN", "DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY"],
 }  # fmt: skip
 
 
@@ -73,15 +77,20 @@ def check(pa, pq, path, seed):
     encodings, dictionary = {}, []
     for name in made.column_names:
         kind = name.split("_")[0]
-        leaf = f"{name}.in" if pa.types.is_struct(made[name].type) else f"{name}.list.element" if kind == "lists" else name
+        leaf = (
+            f"{name}.in" if pa.types.is_struct(made[name].type) else f"{name}.list.element" if kind == "lists" else name
+        )
         if rng.random() < 0.5:
             dictionary.append(leaf)
         else:
             encodings[leaf] = str(rng.choice(ENCODINGS.get(kind, ["PLAIN", "DELTA_BINARY_PACKED"])))
     pq.write_table(
-        made, path, compression=str(rng.choice(["none", "snappy", "zstd", "gzip", "lz4", "brotli"])), use_dictionary=dictionary or False,
-        data_page_version=str(rng.choice(["1.0", "2.0"])), data_page_size=int(rng.choice([1, 64, 700, 1 << 20])), column_encoding=encodings,
-        write_batch_size=int(rng.choice([1, 13, 64, 1024])), row_group_size=int(rng.choice([50, 1000, 10**6])), store_schema=False,
+        made, path, compression=str(rng.choice(["none", "snappy", "zstd", "gzip", "lz4", "brotli"])),
+        use_dictionary=dictionary or False,
+        data_page_version=str(rng.choice(["1.0", "2.0"])), data_page_size=int(rng.choice([1, 64, 700, 1 << 20])),
+        column_encoding=encodings,
+        write_batch_size=int(rng.choice([1, 13, 64, 1024])), row_group_size=int(rng.choice([50, 1000, 10**6])),
+        store_schema=False,
         write_page_checksum=bool(rng.random() < 0.5), dictionary_pagesize_limit=int(rng.choice([100, 1 << 20])),
     )  # fmt: skip
     try:
@@ -92,7 +101,12 @@ def check(pa, pq, path, seed):
     names = {n: f"{n}.in" if pa.types.is_struct(made[n].type) else n for n in made.column_names}
     got = list(
         hora.dataset.open(
-            path, columns=names, shuffle=False, batch=257, ragged=lists, nulls=dict.fromkeys(missing, "mask") | dict.fromkeys(lists, -1)
+            path,
+            columns=names,
+            shuffle=False,
+            batch=257,
+            ragged=lists,
+            nulls=dict.fromkeys(missing, "mask") | dict.fromkeys(lists, -1),
         )
     )
     for name in made.column_names:

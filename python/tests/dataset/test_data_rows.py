@@ -1,4 +1,5 @@
-"""Which rows there are and what becomes of them: filters, folders' names, damaged row groups, images, transforms, whole tables."""
+"""Which rows there are and what becomes of them: filters, folders' names, damaged row groups, images, transforms, whole
+tables."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ def table(arrow):
         {
             "id": ids, "step": pa.array(ids // 100, pa.int8()), "u32": pa.array(ids * 4_000_000, pa.uint32()),
             "u64": pa.array([2**63 + int(i) for i in ids], pa.uint64()), "maybe": some(ids % 17, pa.int32()),
-            "f": some(np.where(ids % 50 == 7, np.nan, np.sin(ids)), pa.float32()), "d": np.cos(ids), "flag": some(ids % 3 == 0, pa.bool_()),
+            "f": some(np.where(ids % 50 == 7, np.nan, np.sin(ids)), pa.float32()), "d": np.cos(ids),
+            "flag": some(ids % 3 == 0, pa.bool_()),
             "text": some([f"t{i % 23:02d}" for i in ids], pa.string()), "day": some(ids.astype("M8[D]"), pa.date32()),
             "at": pa.array(ids.astype("M8[s]").astype("M8[us]")), "empty": pa.nulls(ROWS, pa.int64()),
         }
@@ -44,9 +46,13 @@ def folder(table, tmp_path_factory):
     import pyarrow.parquet as pq
 
     root = tmp_path_factory.mktemp("rows")
-    for i, where in enumerate(["year=2023/side=left", "year=2024/side=right%2Fup", "year=2025/side=__HIVE_DEFAULT_PARTITION__"]):
+    for i, where in enumerate(
+        ["year=2023/side=left", "year=2024/side=right%2Fup", "year=2025/side=__HIVE_DEFAULT_PARTITION__"]
+    ):
         os.makedirs(root / where)
-        pq.write_table(table[300 * i : 300 * i + 300], root / where / "part.parquet", row_group_size=70, write_page_checksum=True)
+        pq.write_table(
+            table[300 * i : 300 * i + 300], root / where / "part.parquet", row_group_size=70, write_page_checksum=True
+        )
     return str(root)
 
 
@@ -55,11 +61,16 @@ def ids(source, filter, **how):
 
 
 CONDITIONS = [
-    ("id", "<", 250), ("id", ">=", 250.5), ("id", "==", 3.5), ("id", "!=", 3.5), ("id", "<", -(2**70)), ("id", ">", -1e30), ("id", "in", [1, 5, 2.5, 899]),
-    ("step", "==", 4), ("step", "not in", [4, 300]), ("u32", ">", 3_000_000_000), ("u64", ">=", 2**63 + 800), ("u64", "<", 5), ("u64", "!=", 2**63),
-    ("maybe", "==", 3), ("maybe", "!=", 3), ("maybe", "is null"), ("maybe", "not null"), ("f", ">", 0.5), ("f", "<=", 0.5), ("f", "!=", 0.0), ("d", ">", 2),
-    ("flag", "==", True), ("flag", "!=", True), ("text", "==", "t03"), ("text", ">", "t2"), ("text", "in", ["t01", "zz"]), ("text", "not in", ["t01"]),
-    ("day", "<", datetime.date(1971, 1, 1)), ("day", "==", datetime.date(1970, 3, 1)), ("at", ">=", datetime.datetime(1970, 1, 1, 0, 5, 0, 1)),
+    ("id", "<", 250), ("id", ">=", 250.5), ("id", "==", 3.5), ("id", "!=", 3.5), ("id", "<", -(2**70)),
+    ("id", ">", -1e30), ("id", "in", [1, 5, 2.5, 899]),
+    ("step", "==", 4), ("step", "not in", [4, 300]), ("u32", ">", 3_000_000_000), ("u64", ">=", 2**63 + 800),
+    ("u64", "<", 5), ("u64", "!=", 2**63),
+    ("maybe", "==", 3), ("maybe", "!=", 3), ("maybe", "is null"), ("maybe", "not null"), ("f", ">", 0.5),
+    ("f", "<=", 0.5), ("f", "!=", 0.0), ("d", ">", 2),
+    ("flag", "==", True), ("flag", "!=", True), ("text", "==", "t03"), ("text", ">", "t2"),
+    ("text", "in", ["t01", "zz"]), ("text", "not in", ["t01"]),
+    ("day", "<", datetime.date(1971, 1, 1)), ("day", "==", datetime.date(1970, 3, 1)),
+    ("at", ">=", datetime.datetime(1970, 1, 1, 0, 5, 0, 1)),
     ("empty", "==", 1), ("empty", "is null"), ("empty", "not null"),
 ]  # fmt: skip
 
@@ -109,7 +120,12 @@ def test_filtered_rows_are_equal_steps(folder, table):
     }
     parts = [list(hora.dataset.open(folder, rank=r, size=3, **how)) for r in range(3)]
     assert [len(p) for p in parts] == [6, 6, 6]
-    rows = {int(i): (t, f, n) for p in parts for b in p for i, t, f, n in zip(b["id"], b["text"], b["f"], b["f.null"], strict=True)}
+    rows = {
+        int(i): (t, f, n)
+        for p in parts
+        for b in p
+        for i, t, f, n in zip(b["id"], b["text"], b["f"], b["f.null"], strict=True)
+    }
     assert sorted(rows) == [i for i in range(ROWS) if i // 100 in (1, 4, 8)]
     for row in table.to_pylist():
         if row["id"] in rows:
@@ -149,9 +165,12 @@ def test_folders_names_are_columns(folder, monkeypatch):
 
 def test_filters_that_cannot_be(folder):
     for filter, says in [
-        ([("id", "~", 3)], 'no comparison "~"'), ([("id", "==", "x")], "is int64, and it is compared with x"), ([("text", "==", 3)], "compared with 3"),
-        ([("nothing", "==", 3)], "no column"), ([("id", "in", 3)], "give a list"), ("id == 3", "give a list of comparisons"),
-        ([("id", "==")], "compares? with|give a value|compared with"), ([("id", "==", None)], "is null"), ([3], "no comparison"), ([], "give a list"),
+        ([("id", "~", 3)], 'no comparison "~"'), ([("id", "==", "x")], "is int64, and it is compared with x"),
+        ([("text", "==", 3)], "compared with 3"),
+        ([("nothing", "==", 3)], "no column"), ([("id", "in", 3)], "give a list"),
+        ("id == 3", "give a list of comparisons"),
+        ([("id", "==")], "compares? with|give a value|compared with"), ([("id", "==", None)], "is null"),
+        ([3], "no comparison"), ([], "give a list"),
     ]:  # fmt: skip
         with pytest.raises(hora.HoraError, match=says):
             ids(folder, filter)
@@ -163,7 +182,8 @@ def test_filters_compare_bytes(arrow):
 
     table = pa.table({"id": [0, 1, 2], "key": pa.array([b"\xff\x00", b"\xfe", None], pa.binary())})
     for filter, want in [
-        (("key", "==", b"\xff\x00"), [0]), (("key", "!=", b"\xff\x00"), [1]), (("key", "in", [b"\xfe", b"x"]), [1]), (("key", ">", b"\xfe"), [0]),
+        (("key", "==", b"\xff\x00"), [0]), (("key", "!=", b"\xff\x00"), [1]), (("key", "in", [b"\xfe", b"x"]), [1]),
+        (("key", ">", b"\xfe"), [0]),
     ]:  # fmt: skip
         assert hora.dataset.read(table, filter=filter)["id"].tolist() == want, filter
 
@@ -174,10 +194,17 @@ def damaged(table, tmp_path):
     import pyarrow.parquet as pq
 
     for name in ("a", "b", "c"):
-        pq.write_table(table.select(["id", "text"]), tmp_path / f"{name}.parquet", row_group_size=100, write_page_checksum=True)
+        pq.write_table(
+            table.select(["id", "text"]), tmp_path / f"{name}.parquet", row_group_size=100, write_page_checksum=True
+        )
     chunk = pq.ParquetFile(tmp_path / "a.parquet").metadata.row_group(3).column(0)
     with open(tmp_path / "a.parquet", "r+b") as f:
-        f.seek(chunk.data_page_offset + chunk.total_compressed_size - (chunk.data_page_offset - chunk.dictionary_page_offset) - 8)
+        f.seek(
+            chunk.data_page_offset
+            + chunk.total_compressed_size
+            - (chunk.data_page_offset - chunk.dictionary_page_offset)
+            - 8
+        )
         f.write(b"damage")
     os.truncate(tmp_path / "b.parquet", 5000)
     return str(tmp_path)
@@ -187,13 +214,17 @@ def test_skip_leaves_the_same_out_everywhere(damaged):
     with pytest.raises(hora.HoraError, match=r"b.parquet: it does not end as a Parquet file does"):
         hora.dataset.open(damaged, batch=10)
     os.remove(os.path.join(damaged, "b.parquet"))
-    with pytest.raises(hora.HoraError, match=r'a.parquet: row group 3, column "id", page at byte \d+: its checksum is wrong'):
+    with pytest.raises(
+        hora.HoraError, match=r'a.parquet: row group 3, column "id", page at byte \d+: its checksum is wrong'
+    ):
         list(hora.dataset.open(damaged, columns=["id"], batch=100))
     open(os.path.join(damaged, "b.parquet"), "wb").close()
     for filter in (None, [("id", ">=", 0)], [("id", "!=", 7777)]):
         seen, steps = [], []
         for rank in range(3):
-            loader = hora.dataset.open(damaged, columns=["id"], global_batch=64, rank=rank, size=3, on_error="skip", seed=1, filter=filter)
+            loader = hora.dataset.open(
+                damaged, columns=["id"], global_batch=64, rank=rank, size=3, on_error="skip", seed=1, filter=filter
+            )
             with pytest.warns(UserWarning, match="damaged parts of the data were left out"):
                 batches = list(loader)
             steps.append(len(batches))
@@ -243,7 +274,9 @@ def test_work_that_fails_says_where(pictures, tmp_path):
     def bad(batch):
         raise ValueError("no")
 
-    with pytest.raises(hora.HoraError, match=r"transform= raised ValueError in the batch that ends at row 50 of epoch 0: no"):
+    with pytest.raises(
+        hora.HoraError, match=r"transform= raised ValueError in the batch that ends at row 50 of epoch 0: no"
+    ):
         list(hora.dataset.open(pictures, batch=50, transform=bad))
     with pytest.raises(hora.HoraError, match="answered None"):
         list(hora.dataset.open(pictures, batch=50, transform=lambda b: None))
@@ -271,11 +304,18 @@ def test_whole_tables(folder, table, tmp_path):
     frame, want = back.to_pandas(), table.select(names).to_pandas()
     for name in ("id", "step", "u64", "maybe", "d"):
         assert np.array_equal(frame[name], want[name], equal_nan=True), name
-    assert frame["text"].isna().tolist() == want["text"].isna().tolist() and frame["day"].isna().sum() == want["day"].isna().sum()
+    assert (
+        frame["text"].isna().tolist() == want["text"].isna().tolist()
+        and frame["day"].isna().sum() == want["day"].isna().sum()
+    )
     assert back.to_numpy()["maybe"].mask.sum() == table["maybe"].null_count
     hora.dataset.write(table, tmp_path / "out")
-    assert hora.dataset.read(tmp_path / "out", columns=names).to_arrow()["text"].to_pylist() == table["text"].to_pylist()
-    assert sorted(os.listdir(tmp_path / "out")) == ["_SUCCESS", "part-00000.parquet"] and os.listdir(tmp_path) == ["out"]
+    assert (
+        hora.dataset.read(tmp_path / "out", columns=names).to_arrow()["text"].to_pylist() == table["text"].to_pylist()
+    )
+    assert sorted(os.listdir(tmp_path / "out")) == ["_SUCCESS", "part-00000.parquet"] and os.listdir(tmp_path) == [
+        "out"
+    ]
     with pytest.raises(hora.ArgumentError, match="is there already"):
         hora.dataset.write(table, tmp_path / "out")
     hora.dataset.write(table[:5], tmp_path / "out", overwrite=True)

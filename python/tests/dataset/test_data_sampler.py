@@ -75,7 +75,8 @@ def test_ends_epochs_and_loaders():
 
 
 def test_a_state_has_its_order():
-    """What was shuffled goes on shuffled, however the sampler was made: in another order rows would come twice, and others never."""
+    """What was shuffled goes on shuffled, however the sampler was made: in another order rows would come twice, and
+    others never."""
     whole = hora.dataset.sampler(100, batch=10, seed=np.int64(3), rank=0, size=1)
     first = next(iter(whole))
     other = hora.dataset.sampler(100, batch=10, shuffle=False, rank=0, size=1)

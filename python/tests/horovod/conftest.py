@@ -1,4 +1,5 @@
-"""In a tree that has its library the compatibility packages are found beside hora; else the installed ones are tested."""
+"""In a tree that has its library the compatibility packages are found beside hora; else the installed ones are
+tested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""An elastic training that keeps a diary, a line of JSON for every epoch: `elastic_diary.py PLAN`, what is to happen as JSON.
+"""An elastic training that keeps a diary, a line of JSON for every epoch: `elastic_diary.py PLAN`, what is to happen as
+JSON.
 
 It is written as Horovod's users write such programs: rank 0 looks by itself for news of hosts where its plan has some.
 """
@@ -20,7 +21,9 @@ born = int(os.environ["HOROVOD_RANK"])
 
 hvd.init()
 model = torch.nn.Linear(3, 2)
-optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.01), named_parameters=model.named_parameters())
+optimizer = hvd.DistributedOptimizer(
+    torch.optim.SGD(model.parameters(), lr=0.01), named_parameters=model.named_parameters()
+)
 inputs, wanted = torch.randn(8, 3), torch.randint(2, (8,))
 
 
@@ -57,7 +60,13 @@ def train(state) -> None:
             state.batch += 1
             state.commit()
         if hvd.rank() == 0:
-            entry = {"epoch": state.epoch, "born": born, "host": os.environ["HOROVOD_HOSTNAME"], "size": hvd.size(), "lives": state.lives}
+            entry = {
+                "epoch": state.epoch,
+                "born": born,
+                "host": os.environ["HOROVOD_HOSTNAME"],
+                "size": hvd.size(),
+                "lives": state.lives,
+            }
             with open(plan["diary"], "a") as diary:
                 diary.write(json.dumps(entry) + "\n")
             await_news(state)

@@ -67,7 +67,11 @@ def main(victim: int, file: Path) -> None:
         if hvd.rank() < 2:
             assert model.weight.item() == -2.0 * BATCHES, model.weight
         if hvd.size() == 3:
-            assert hvd.remove_process_set(near) and near.included() is None and hvd.add_process_set(near).process_set_id == 2
+            assert (
+                hvd.remove_process_set(near)
+                and near.included() is None
+                and hvd.add_process_set(near).process_set_id == 2
+            )
             use(far, near)
 
     train(state)

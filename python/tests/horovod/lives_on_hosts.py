@@ -1,4 +1,5 @@
-"""An elastic training that says in each life who it is: `lives_on_hosts.py lose` ends the first rank, `… poll FILE` waits for news of hosts."""
+"""An elastic training that says in each life who it is: `lives_on_hosts.py lose` ends the first rank, `… poll FILE`
+waits for news of hosts."""
 
 from __future__ import annotations
 

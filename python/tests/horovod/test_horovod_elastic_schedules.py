@@ -23,22 +23,35 @@ class Job:
 
     def __init__(self, launcher, folder, *flags: str, hosts=(), **plan):
         diary = folder / "diary"
-        plan = {"hosts": hosts, "ends": {}, "how": "raise", "epochs": 3, "pause": 0, "patience": 5, "diary": str(diary)} | plan
+        plan = {
+            "hosts": hosts,
+            "ends": {},
+            "how": "raise",
+            "epochs": 3,
+            "pause": 0,
+            "patience": 5,
+            "diary": str(diary),
+        } | plan
         command = [launcher, "horovodrun", *flags]
         if hosts:  # the last of them stays
-            cases = "".join(f"{'*' if i == len(hosts) - 1 else i}) printf '%s\\n' {' '.join(h)};; " for i, h in enumerate(hosts))
+            cases = "".join(
+                f"{'*' if i == len(hosts) - 1 else i}) printf '%s\\n' {' '.join(h)};; " for i, h in enumerate(hosts)
+            )
             script = folder / "hosts.sh"
             script.write_text(f"#!/bin/sh\ncase $(cat {diary} 2>/dev/null | wc -l) in {cases}esac\n")
             script.chmod(0o755)
             command += ["--host-discovery-script", str(script)]
         command += [sys.executable, str(PROGRAM), json.dumps(plan)]
-        done = subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(
+            command, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=300
+        )
         self.code, self.said = done.returncode, done.stderr
         self.story = f"exit code {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-5000:]}"
         self.epochs = [json.loads(line) for line in diary.read_text().splitlines()] if diary.exists() else []
 
     def is_like(self, *epochs: tuple) -> None:
-        """It ended well, and each epoch's rank 0, by its first number, its host, the size and the lives are these; None is any."""
+        """It ended well, and each epoch's rank 0, by its first number, its host, the size and the lives are these; None
+        is any."""
         assert self.code == 0, self.story
         got = [(e["born"], e["host"], e["size"], e["lives"]) for e in self.epochs]
         assert len(got) == len(epochs), (got, self.story)
@@ -51,7 +64,9 @@ class Job:
 
 def added_and_removed(launcher, folder, slots, *flags):
     here, there = f"localhost:{slots}", f"127.0.0.1:{slots}"
-    return Job(launcher, folder, "-np", str(slots), "--min-np", str(slots), *flags, hosts=[[here], [here, there], [there]])
+    return Job(
+        launcher, folder, "-np", str(slots), "--min-np", str(slots), *flags, hosts=[[here], [here, there], [there]]
+    )
 
 
 def hosts_come_and_go(launcher, folder, slots=2):
@@ -86,7 +101,9 @@ def fixed_hosts_and_an_exception(launcher, folder):
 
 
 def all_ranks_fail(launcher, folder):
-    Job(launcher, folder, "-np", "2", "--min-np", "2", "--max-np", "4", hosts=[BOTH], ends={"1.0": [0, 1, 2, 3]}).failed()
+    Job(
+        launcher, folder, "-np", "2", "--min-np", "2", "--max-np", "4", hosts=[BOTH], ends={"1.0": [0, 1, 2, 3]}
+    ).failed()
 
 
 def all_hosts_are_given_up(launcher, folder):

@@ -121,5 +121,7 @@ def test_calls(launcher, tmp_path):
 
 
 def test_mxnet_is_missing():
-    with pytest.raises(ImportError, match=r"No module named 'mxnet'; its last release is 1\.9\.1 \(pip install .*horovod\.torch"):
+    with pytest.raises(
+        ImportError, match=r"No module named 'mxnet'; its last release is 1\.9\.1 \(pip install .*horovod\.torch"
+    ):
         importlib.import_module("horovod.mxnet")

@@ -19,11 +19,13 @@ def test_signatures_are_horovods():
         return list(inspect.signature(f).parameters)
 
     assert names(horovod.spark.run) == [
-        "fn", "args", "kwargs", "num_proc", "start_timeout", "use_mpi", "use_gloo", "extra_mpi_args", "env", "stdout", "stderr", "verbose", "nics",
+        "fn", "args", "kwargs", "num_proc", "start_timeout", "use_mpi", "use_gloo", "extra_mpi_args", "env", "stdout",
+        "stderr", "verbose", "nics",
         "prefix_output_with_timestamp", "executable",
     ]  # fmt: skip
     assert names(horovod.spark.run_elastic) == [
-        "fn", "args", "kwargs", "num_proc", "min_num_proc", "max_num_proc", "start_timeout", "elastic_timeout", "reset_limit", "env", "stdout",
+        "fn", "args", "kwargs", "num_proc", "min_num_proc", "max_num_proc", "start_timeout", "elastic_timeout",
+        "reset_limit", "env", "stdout",
         "stderr", "verbose", "nics", "prefix_output_with_timestamp", "min_np", "max_np",
     ]  # fmt: skip
 
@@ -72,10 +74,14 @@ def test_somebody_elses_package_over_ours_is_named(tmp_path, monkeypatch, name):
     (tmp_path / f"hora_compat-{hora.__version__}.dist-info").mkdir()
     for each in ("horovod", "spark_tensorflow_distributor"):
         (tmp_path / each).mkdir()
-        (tmp_path / each / "__init__.py").write_text('__version__ = "1.0.0+hora"\n' if each != name else "__version__ = '1.0.0'\n")
+        (tmp_path / each / "__init__.py").write_text(
+            '__version__ = "1.0.0+hora"\n' if each != name else "__version__ = '1.0.0'\n"
+        )
     monkeypatch.setattr(_world, "__file__", str(tmp_path / "hora" / "_world.py"))
     monkeypatch.setattr(_world, "_named", False)
-    with pytest.warns(RuntimeWarning, match=f"another {name} is installed over hora-compat.*pip uninstall -y {name.replace('_', '-')}"):
+    with pytest.warns(
+        RuntimeWarning, match=f"another {name} is installed over hora-compat.*pip uninstall -y {name.replace('_', '-')}"
+    ):
         _world.look_beside()
     (tmp_path / name / "__init__.py").unlink()
     monkeypatch.setattr(_world, "_named", False)

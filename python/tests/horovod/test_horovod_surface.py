@@ -59,7 +59,8 @@ MEMBERS = {
     "spark_tensorflow_distributor.MirroredStrategyRunner": "run",
 }
 
-# Flags and variables have tests of their own, names of TensorFlow, Keras and MXNet are walked beside those, estimators where there is a Spark.
+# Flags and variables have tests of their own, names of TensorFlow, Keras and MXNet are walked beside those, estimators
+# and TensorFlow's data service on Spark where there is a Spark.
 SPARKS = (
     "horovod.spark.torch", "horovod.spark.keras", "horovod.spark.lightning", "horovod.spark.common.params",
     "sparkdl.estimators.horovod_estimator.estimator",
@@ -67,7 +68,17 @@ SPARKS = (
 WALKED = [
     r
     for r in ROWS
-    if not r[0].startswith(("-", "horovod.tensorflow", "horovod.keras", "horovod.mxnet", "sparkdl.horovod.tensorflow", *SPARKS))
+    if not r[0].startswith(
+        (
+            "-",
+            "horovod.tensorflow",
+            "horovod.keras",
+            "horovod.mxnet",
+            "horovod.spark.tensorflow",
+            "sparkdl.horovod.tensorflow",
+            *SPARKS,
+        )
+    )
     and not r[0].isupper()
 ]
 
@@ -98,7 +109,11 @@ def test_the_list_is_whole():
     listed = {r[0] for r in ROWS}
     assert not [n for n in TORCH if f"horovod.torch.{n}" not in listed]
     assert not [f"{of}.{n}" for of, names in MEMBERS.items() for n in names.split() if f"{of}.{n}" not in listed]
-    assert {"NCCL_SOCKET_IFNAME", "horovod.runner.run_task", "spark_tensorflow_distributor.MirroredStrategyRunner"} <= listed
+    assert {
+        "NCCL_SOCKET_IFNAME",
+        "horovod.runner.run_task",
+        "spark_tensorflow_distributor.MirroredStrategyRunner",
+    } <= listed
     import horovod.torch as hvd
 
     public = set(hvd.mpi_ops.__all__) | set(hvd.__all__)
@@ -158,7 +173,9 @@ def test_util(monkeypatch):
         assert os.environ["HORA_TEST_A"] == "1" and "PATH" not in os.environ
     assert "HORA_TEST_A" not in os.environ and "PATH" in os.environ
     assert [list(p) for p in util.split_list(list(range(7)), 3)] == [[0, 1, 2], [3, 4], [5, 6]]
-    assert util.is_version_greater_equal_than("2.15.0+cpu", "2.4.0") and not util.is_version_greater_equal_than("1.9.1", "1.10.0")
+    assert util.is_version_greater_equal_than("2.15.0+cpu", "2.4.0") and not util.is_version_greater_equal_than(
+        "1.9.1", "1.10.0"
+    )
     with pytest.raises(ValueError, match="three numbers"):
         util.is_version_greater_equal_than("1.0.0", "1.0")
     with pytest.raises(ImportError):
@@ -178,7 +195,12 @@ def test_refused_modes(monkeypatch):
         hvd.init(process_sets="static")
     import horovod
 
-    for wrong in ({"hosts": "a:1", "hostfile": "b"}, {"use_gloo": True, "use_mpi": True}, {"use_mpi": True}, {"reset_limit": 1}):
+    for wrong in (
+        {"hosts": "a:1", "hostfile": "b"},
+        {"use_gloo": True, "use_mpi": True},
+        {"use_mpi": True},
+        {"reset_limit": 1},
+    ):
         with pytest.raises(ValueError, match=r"Argument|MPI|elastic"):
             horovod.run(print, num_proc=1, **wrong)
 
@@ -190,12 +212,20 @@ def test_run_hands_its_arguments_on(monkeypatch):
 
     calls = []
     monkeypatch.setattr(hora, "run", lambda func, **options: calls.append(options) or [func(*options["args"])] * 3)
-    assert horovod.run(abs, (-2,), num_proc=3, hosts="a:2,b:1", ssh_port=2222, executable="/usr/bin/python3") == [2, 2, 2]
+    assert horovod.run(abs, (-2,), num_proc=3, hosts="a:2,b:1", ssh_port=2222, executable="/usr/bin/python3") == [
+        2,
+        2,
+        2,
+    ]
     assert calls.pop() == {
-        "args": (-2,), "kwargs": {}, "np": 3, "hosts": "a:2,b:1", "flags": ["--ssh-port", "2222"], "python": "/usr/bin/python3"
+        "args": (-2,), "kwargs": {}, "np": 3, "hosts": "a:2,b:1", "flags": ["--ssh-port", "2222"],
+        "python": "/usr/bin/python3"
     }  # fmt: skip
     with pytest.warns(DeprecationWarning, match="min_np is deprecated"):
-        assert horovod.run(abs, (-2,), num_proc=3, min_np=2, max_num_proc=4, reset_limit=5, cooldown_range=[1, 60]) == [2, 2]
+        assert horovod.run(abs, (-2,), num_proc=3, min_np=2, max_num_proc=4, reset_limit=5, cooldown_range=[1, 60]) == [
+            2,
+            2,
+        ]
     flags = ["--reset-limit", "5", "--blacklist-cooldown-range", "1", "60"]
     assert calls.pop() == {"args": (-2,), "kwargs": {}, "np": 3, "min_np": 2, "max_np": 4, "flags": flags}
     horovod.run(abs, (-2,), num_proc=2, host_discovery_script="./hosts.sh", slots=4)
@@ -242,7 +272,11 @@ def test_horovod_runner():
 
     np, verbosity = inspect.signature(HorovodRunner).parameters.values()
     assert (np.name, np.kind, np.default) == ("np", np.KEYWORD_ONLY, np.empty)
-    assert (verbosity.name, verbosity.kind, verbosity.default) == ("driver_log_verbosity", np.KEYWORD_ONLY, "log_callback_only")
+    assert (verbosity.name, verbosity.kind, verbosity.default) == (
+        "driver_log_verbosity",
+        np.KEYWORD_ONLY,
+        "log_callback_only",
+    )
     for wrong in (lambda: HorovodRunner(2), lambda: HorovodRunner()):
         with pytest.raises(TypeError, match=r"HorovodRunner\(np=2\)"):
             wrong()
@@ -252,7 +286,15 @@ def test_horovod_runner():
         HorovodRunner(np=-1, driver_log_verbosity="loud")
     assert HorovodRunner(np=-1).run(lambda a, b: a + b, a=1, b=2) == 3
     of = inspect.getfullargspec(HorovodRunner.__init__)  # programs compare them with sparkdl's
-    assert of == (["self"], None, None, None, ["np", "driver_log_verbosity"], {"driver_log_verbosity": "log_callback_only"}, {})
+    assert of == (
+        ["self"],
+        None,
+        None,
+        None,
+        ["np", "driver_log_verbosity"],
+        {"driver_log_verbosity": "log_callback_only"},
+        {},
+    )
     assert inspect.getfullargspec(HorovodRunner.run) == (["self", "main"], None, "kwargs", None, [], None, {})
 
 
@@ -271,7 +313,8 @@ def test_horovod_runner_on_two_processes():
 
 @pytest.mark.parametrize("verbosity", ["log_callback_only", "all"])
 def test_horovod_runner_says_what_it_starts(launcher, monkeypatch, caplog, capsys, verbosity):
-    """Without pyspark, on fewer GPUs than processes; with either verbosity all that workers write comes to the driver."""
+    """Without pyspark, on fewer GPUs than processes; with either verbosity all that workers write comes to the
+    driver."""
     from sparkdl import HorovodRunner
 
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
@@ -311,7 +354,9 @@ def test_horovod_runner_with_a_gpu_each(monkeypatch, caplog, capsys):
     assert runner_base.HorovodRunner(np=-2).run(lambda: 5) == 5
     assert not caplog.records
     assert runner_base.HorovodRunner(np=-3).run(lambda: 5) == 5
-    assert [r.getMessage() for r in caplog.records] == ["HorovodRunner: 3 processes share 2 GPUs; use np=-2 for one each"]
+    assert [r.getMessage() for r in caplog.records] == [
+        "HorovodRunner: 3 processes share 2 GPUs; use np=-2 for one each"
+    ]
     monkeypatch.delenv("HOROVOD_RANK", raising=False)
     log_to_driver("in this process")
     monkeypatch.setenv("HOROVOD_RANK", "3")

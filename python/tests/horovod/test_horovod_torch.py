@@ -31,7 +31,9 @@ def work_collectives():
         total = torch.full((3, 2), sum(every)).to(dtype)
         assert torch.equal(hvd.allreduce(x, op=hvd.Sum), total)
         assert torch.equal(hvd.allreduce(x, average=False), total)
-        assert torch.equal(hvd.synchronize(hvd.allreduce_async(x, op=hvd.Max, name="m")), torch.full((3, 2), n).to(dtype))
+        assert torch.equal(
+            hvd.synchronize(hvd.allreduce_async(x, op=hvd.Max, name="m")), torch.full((3, 2), n).to(dtype)
+        )
         assert torch.equal(hvd.allreduce(x, op=hvd.Min), torch.ones(3, 2).to(dtype))
         y = x.clone()
         assert hvd.allreduce_(y, op=hvd.Sum, name="in place") is y and torch.equal(y, total)
@@ -47,7 +49,8 @@ def work_collectives():
     torch.testing.assert_close(hvd.allreduce(x), torch.arange(4.0) + (n - 1) / 2)
     torch.testing.assert_close(hvd.allreduce(x, compression=hvd.Compression.fp16), torch.arange(4.0) + (n - 1) / 2)
     torch.testing.assert_close(
-        hvd.allreduce(x, op=hvd.Sum, prescale_factor=0.5, postscale_factor=4.0), 2 * (n * torch.arange(4.0) + n * (n - 1) / 2)
+        hvd.allreduce(x, op=hvd.Sum, prescale_factor=0.5, postscale_factor=4.0),
+        2 * (n * torch.arange(4.0) + n * (n - 1) / 2),
     )
     _a, b = hvd.grouped_allreduce([x, torch.ones(2)], op=hvd.Sum, name="g")
     assert b.tolist() == [n, n]
@@ -77,7 +80,8 @@ def work_collectives():
     for i, k in enumerate(names):
         assert hvd.synchronize(handles[k]).tolist() == [n * i] * 5
     gathers = {
-        k: hvd.allgather_async(torch.full((r + 1,), i), name=k) for i, k in (enumerate(names) if r else reversed(list(enumerate(names))))
+        k: hvd.allgather_async(torch.full((r + 1,), i), name=k)
+        for i, k in (enumerate(names) if r else reversed(list(enumerate(names))))
     }
     for i, k in sorted(enumerate(names), key=lambda p: p[0] * (1 if r else -1)):
         assert hvd.synchronize(gathers[k]).tolist() == [i] * sum(every)
@@ -123,16 +127,21 @@ def work_errors():
     fails("Mismatched ALLREDUCE tensor shapes:", lambda: hvd.allreduce(ones(4 if odd else 3), name="shapes"))
     fails("Mismatched ALLREDUCE tensor shapes:", lambda: hvd.allreduce(ones(3, 2) if odd else ones(2, 3), name="ranks"))
     fails(
-        "Mismatched prescale and/or postscale factors:", lambda: hvd.allreduce(ones(3), name="scale", prescale_factor=2.0 if odd else 1.0)
+        "Mismatched prescale and/or postscale factors:",
+        lambda: hvd.allreduce(ones(3), name="scale", prescale_factor=2.0 if odd else 1.0),
     )
     fails("Mismatched reduction operation:", lambda: hvd.allreduce(ones(3), name="op", op=hvd.Max if odd else hvd.Sum))
     fails("Mismatched BROADCAST root ranks:", lambda: hvd.broadcast(ones(3), 1 if odd else 0, name="root"))
     fails("Mismatched BROADCAST tensor shapes:", lambda: hvd.broadcast(ones(4 if odd else 3), 0, name="bshape"))
     fails("Mismatched ALLGATHER tensor shapes:", lambda: hvd.allgather(ones(2, 4 if odd else 3), name="gshape"))
     fails("Mismatched ALLREDUCE tensor shapes:", lambda: hvd.allreduce_(ones(4 if odd else 3), name="long" * 40))
-    # Two differences in one call: the first is named, in the order types, operations, shapes, factors, operators, roots.
+    # Two differences in one call: the first is named, in the order types, operations, shapes, factors, operators,
+    # roots.
     fails("Mismatched data types:", lambda: hvd.allreduce(ones(4).double() if odd else ones(3), name="two.1"))
-    fails("Mismatched ALLREDUCE tensor shapes:", lambda: hvd.allreduce(ones(4 if odd else 3), name="two.4", prescale_factor=2.0 + odd))
+    fails(
+        "Mismatched ALLREDUCE tensor shapes:",
+        lambda: hvd.allreduce(ones(4 if odd else 3), name="two.4", prescale_factor=2.0 + odd),
+    )
     fails(
         "Mismatched prescale and/or postscale factors:",
         lambda: hvd.allreduce(ones(3), name="two.5", prescale_factor=2.0 + odd, op=hvd.Max if odd else hvd.Sum),
@@ -145,8 +154,13 @@ def work_errors():
     fails("Rank zero tried to gather a rank-zero tensor", lambda: hvd.grouped_allgather([ones(2), one]))
     fails("Rank zero tried to reducescatter a rank-zero tensor", lambda: hvd.reducescatter(one.detach()))
     fails("Rank zero tried to reducescatter a rank-zero tensor", lambda: hvd.reducescatter(one))
-    fails("Mismatched ALLGATHER tensor shapes:", lambda: hvd.allgather(one.detach() if odd else ones(3), name="rowless"))
-    fails("Mismatched REDUCESCATTER tensor shapes:", lambda: hvd.reducescatter(one.detach() if odd else ones(3), name="rowless"))
+    fails(
+        "Mismatched ALLGATHER tensor shapes:", lambda: hvd.allgather(one.detach() if odd else ones(3), name="rowless")
+    )
+    fails(
+        "Mismatched REDUCESCATTER tensor shapes:",
+        lambda: hvd.reducescatter(one.detach() if odd else ones(3), name="rowless"),
+    )
     # This rank's own mistakes: ValueError, and nothing is sent.
     for words, call in (
         ("The op parameter supersedes average", lambda: hvd.allreduce(ones(2), average=True, op=hvd.Sum)),
@@ -303,7 +317,9 @@ def work_optimizer():
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
     opt = hvd.DistributedOptimizer(
-        torch.optim.SGD(model.parameters(), lr=0.1), named_parameters=model.named_parameters(), compression=hvd.Compression.fp16
+        torch.optim.SGD(model.parameters(), lr=0.1),
+        named_parameters=model.named_parameters(),
+        compression=hvd.Compression.fp16,
     )
     for _ in range(3):
         opt.zero_grad()

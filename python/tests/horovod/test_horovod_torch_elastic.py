@@ -75,20 +75,26 @@ def test_elastic_run(ranks):
 def _script(launcher, tmp_path, *options: str, kill: int) -> str:
     """What examples/31 prints when that rank is killed in the second epoch."""
     command = [launcher, *options, sys.executable, SCRIPT, "--kill", str(kill), "--killed", tmp_path / "killed"]
-    done = subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=400)
+    done = subprocess.run(
+        command, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=400
+    )
     assert done.returncode == 0, f"{done.returncode}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
     return done.stdout + done.stderr
 
 
 def test_a_killed_rank_is_replaced(launcher, tmp_path):
-    out = _script(launcher, tmp_path, "horovodrun", "-np", "2", "--min-np", "2", "--max-np", "2", "--reset-limit", "3", kill=1)
+    out = _script(
+        launcher, tmp_path, "horovodrun", "-np", "2", "--min-np", "2", "--max-np", "2", "--reset-limit", "3", kill=1
+    )
     assert len(re.findall(r"rank \d of 2 at epoch 1, batch 20", out)) == 2, out
     assert "done: 4 epochs on 2 ranks" in out, out
 
 
 def test_who_replaces_rank_zero_gets_the_state_too(launcher, tmp_path):
     """It has rank 0, whose state Horovod spreads, and nothing but its first values."""
-    out = _script(launcher, tmp_path, "run", "-np", "2", "--restarts", "3", "--report", str(tmp_path / "report.json"), kill=0)
+    out = _script(
+        launcher, tmp_path, "run", "-np", "2", "--restarts", "3", "--report", str(tmp_path / "report.json"), kill=0
+    )
     assert len(re.findall(r"rank \d of 2 at epoch 1, batch 20", out)) == 2, out
     assert "done: 4 epochs on 2 ranks" in out, out
     cost = json.loads((tmp_path / "report.json").read_text())["epochs"][1]["recovery"]
@@ -107,8 +113,19 @@ HOSTS = Path(__file__).with_name("lives_on_hosts.py")
 def _on_hosts(launcher, tmp_path, hosts: str, *words: str, options: tuple[str, ...]) -> str:
     """What lives_on_hosts.py prints where the hosts are those in a file."""
     (tmp_path / "hosts").write_text(hosts)
-    command = [launcher, "horovodrun", *options, "--host-discovery-script", f"cat {tmp_path}/hosts", sys.executable, HOSTS, *words]
-    done = subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=200)
+    command = [
+        launcher,
+        "horovodrun",
+        *options,
+        "--host-discovery-script",
+        f"cat {tmp_path}/hosts",
+        sys.executable,
+        HOSTS,
+        *words,
+    ]
+    done = subprocess.run(
+        command, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=200
+    )
     assert done.returncode == 0, f"{done.returncode}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
     return done.stdout
 
@@ -117,17 +134,31 @@ def test_a_failed_worker_takes_its_host_away_at_once(launcher, tmp_path):
     """The other worker there takes no part in the next epoch: two lives, of four and of two ranks."""
     out = _on_hosts(launcher, tmp_path, "localhost:2\n127.0.0.1:2\n", "lose", options=("-np", "4", "--min-np", "2"))
     lives = sorted(re.findall(r"life (\d): started as (\d), rank (\d) of (\d), step (\d)", out))
-    assert lives == [*(("1", str(r), str(r), "4", "0") for r in range(4)), ("2", "2", "0", "2", "3"), ("2", "3", "1", "2", "3")], out
+    assert lives == [
+        *(("1", str(r), str(r), "4", "0") for r in range(4)),
+        ("2", "2", "0", "2", "3"),
+        ("2", "3", "1", "2", "3"),
+    ], out
 
 
 def test_host_messages_come_by_themselves(launcher, tmp_path):
     """Of a host that comes, and of its own that goes."""
     out = _on_hosts(
-        launcher, tmp_path, "localhost:1\n", "poll", str(tmp_path / "hosts"), options=("-np", "1", "--min-np", "1", "--max-np", "2")
+        launcher,
+        tmp_path,
+        "localhost:1\n",
+        "poll",
+        str(tmp_path / "hosts"),
+        options=("-np", "1", "--min-np", "1", "--max-np", "2"),
     )
     assert "step 2: heard True" in out and "step 4: heard True" in out, out
     lives = sorted(re.findall(r"life (\d): started as (\d), rank (\d) of (\d), step (\d)", out))
-    assert lives == [("1", "0", "0", "1", "0"), ("2", "0", "0", "2", "2"), ("2", "1", "1", "2", "2"), ("3", "1", "0", "1", "4")], out
+    assert lives == [
+        ("1", "0", "0", "1", "0"),
+        ("2", "0", "0", "2", "2"),
+        ("2", "1", "1", "2", "2"),
+        ("3", "1", "0", "1", "4"),
+    ], out
 
 
 def alone():
@@ -192,7 +223,9 @@ def test_what_never_works_is_not_tried_for_ever():
         tried.append(1)
         raise hvd.HorovodInternalError("Mismatched data types: as ever")
 
-    with pytest.raises(hvd.HorovodInternalError, match="attempts in a row failed before anything was committed: Mismatched data types"):
+    with pytest.raises(
+        hvd.HorovodInternalError, match="attempts in a row failed before anything was committed: Mismatched data types"
+    ):
         train(hvd.elastic.TorchState(batch=0))
     assert 2 <= len(tried) <= 40
 

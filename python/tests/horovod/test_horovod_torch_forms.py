@@ -11,15 +11,18 @@ import torch
 
 
 def names_of_a_cycle(hvd):
-    """An asynchronous call's name is refused on every rank while nobody knows that the call before has ended, though it has."""
+    """An asynchronous call's name is refused on every rank while nobody knows that the call before has ended, though it
+    has."""
     from horovod.torch import _handles
 
     _handles.CYCLE = 60.0
     calls = [
         (f, (torch.ones(2) if "grouped" not in f.__name__ else [torch.ones(2)], *more))
         for f, *more in (
-            (hvd.allreduce_async,), (hvd.allreduce_async_,), (hvd.grouped_allreduce_async,), (hvd.grouped_allreduce_async_,), (hvd.allgather_async,),
-            (hvd.grouped_allgather_async,), (hvd.broadcast_async, 0), (hvd.broadcast_async_, 0), (hvd.alltoall_async,), (hvd.reducescatter_async,),
+            (hvd.allreduce_async,), (hvd.allreduce_async_,), (hvd.grouped_allreduce_async,),
+            (hvd.grouped_allreduce_async_,), (hvd.allgather_async,),
+            (hvd.grouped_allgather_async,), (hvd.broadcast_async, 0), (hvd.broadcast_async_, 0), (hvd.alltoall_async,),
+            (hvd.reducescatter_async,),
             (hvd.grouped_reducescatter_async,),
         )
     ]  # fmt: skip
@@ -36,7 +39,9 @@ def names_of_a_cycle(hvd):
         hvd.synchronize(f(*args, name=f.__name__))
         hvd.synchronize(second)
     assert not _handles._taken
-    assert (hvd.allreduce(torch.ones(2), op=hvd.Sum) == hvd.size()).all()  # names that count calls are the same on all ranks
+    assert (
+        hvd.allreduce(torch.ones(2), op=hvd.Sum) == hvd.size()
+    ).all()  # names that count calls are the same on all ranks
 
 
 def work_forms():
@@ -69,10 +74,16 @@ def work_forms():
 
     rows = torch.full((r + 1, 2), float(r))
     all_rows = torch.cat([torch.full((i + 1, 2), float(i)) for i in range(n)])
-    equal(hvd.synchronize(hvd.grouped_allgather_async([rows, x])), [all_rows, torch.cat([torch.arange(4.0) + i for i in range(n)])])
+    equal(
+        hvd.synchronize(hvd.grouped_allgather_async([rows, x])),
+        [all_rows, torch.cat([torch.arange(4.0) + i for i in range(n)])],
+    )
     share, whole = [2 * n // n] * n, torch.arange(2.0 * n)
     equal([hvd.reducescatter(whole)], [whole[2 * r : 2 * r + share[r]]])
-    equal([hvd.synchronize(hvd.reducescatter_async(whole, op=hvd.Sum, prescale_factor=0.5))], [whole[2 * r : 2 * r + 2] * n / 2])
+    equal(
+        [hvd.synchronize(hvd.reducescatter_async(whole, op=hvd.Sum, prescale_factor=0.5))],
+        [whole[2 * r : 2 * r + 2] * n / 2],
+    )
     equal([hvd.reducescatter(whole, compression=hvd.Compression.fp16)], [whole[2 * r : 2 * r + 2]])
     many = hvd.grouped_reducescatter([whole, whole[:n]], op=hvd.Sum, postscale_factor=2.0)
     equal(many, [whole[2 * r : 2 * r + 2] * 2 * n, whole[r : r + 1] * 2 * n])
@@ -81,14 +92,20 @@ def work_forms():
     z = x.clone()
     assert hvd.broadcast_(z, n - 1) is z and torch.equal(z, torch.arange(4.0) + n - 1)
     z = x.clone()
-    assert hvd.synchronize(hvd.broadcast_async_(z, 0)) is z and torch.equal(z, torch.arange(4.0)) and torch.equal(x, torch.arange(4.0) + r)
+    assert (
+        hvd.synchronize(hvd.broadcast_async_(z, 0)) is z
+        and torch.equal(z, torch.arange(4.0))
+        and torch.equal(x, torch.arange(4.0) + r)
+    )
     out, received = hvd.synchronize(hvd.alltoall_async(torch.full((n, 3), r), torch.ones(n, dtype=torch.int32)))
     assert out[:, 0].tolist() == list(range(n)) and received.tolist() == [1] * n
     sparse = torch.sparse_coo_tensor([[0, r + 1]], [1.0, 2.0], (n + 1,), check_invariants=False)
     assert hvd.sparse_allreduce_async(sparse, "mean", hvd.Average)().to_dense().tolist() == [1.0] + [2.0 / n] * n
     # Nothing at all, and rows of nothing: the shape is that of torch.cat.
     assert hvd.allreduce(torch.empty(0)).shape == (0,) and hvd.allgather(torch.empty(0, 3)).shape == (0, 3)
-    assert hvd.allgather(torch.ones(r, 2)).shape == (n * (n - 1) // 2, 2) and hvd.allgather(torch.ones(r + 1, 0)).shape == (3, 0)
+    assert hvd.allgather(torch.ones(r, 2)).shape == (n * (n - 1) // 2, 2) and hvd.allgather(
+        torch.ones(r + 1, 0)
+    ).shape == (3, 0)
     out, received = hvd.alltoall(torch.ones(3, 0), torch.tensor([1, 2], dtype=torch.int32))
     assert out.shape == (2 * (r + 1), 0) and received.tolist() == [r + 1] * 2
 
@@ -112,7 +129,12 @@ def work_forms():
     every = hvd.global_process_set
     assert hvd.broadcast_object({"r": r}, root_rank=1, name="state", process_set=every) == {"r": 1}
     model = torch.nn.Linear(2, 1)
-    for params in (model.state_dict(), list(model.parameters()), list(model.named_parameters()), model.named_parameters()):
+    for params in (
+        model.state_dict(),
+        list(model.parameters()),
+        list(model.named_parameters()),
+        model.named_parameters(),
+    ):
         torch.nn.init.constant_(model.weight, float(r))
         hvd.broadcast_parameters(params, root_rank=1)
         assert model.weight.tolist() == [[1.0, 1.0]]
@@ -139,7 +161,9 @@ def work_forms():
         fresh = make(model.parameters())
         hvd.broadcast_optimizer_state(fresh, root_rank=0)
         assert model.weight.grad.tolist() == [[0, 0]] and model.bias.grad is None
-        assert list(fresh.state) == [model.weight] and all(torch.equal(p, v) for p, v in zip(model.parameters(), values, strict=True))
+        assert list(fresh.state) == [model.weight] and all(
+            torch.equal(p, v) for p, v in zip(model.parameters(), values, strict=True)
+        )
     rows = torch.nn.Embedding(4, 2, sparse=True)
     for fresh in (torch.optim.SGD(rows.parameters(), lr=0.1), torch.optim.SparseAdam(rows.parameters())):
         hvd.broadcast_optimizer_state(fresh, 0, rows)
@@ -242,7 +266,13 @@ def work_questions():
     from torch.utils.data import DataLoader
 
     everything = [getattr(hvd, name) for name in ASKED]
-    needs = [*everything, hvd.is_homogeneous, hvd.mpi_threads_supported, hvd.global_process_set.rank, hvd.global_process_set.size]
+    needs = [
+        *everything,
+        hvd.is_homogeneous,
+        hvd.mpi_threads_supported,
+        hvd.global_process_set.rank,
+        hvd.global_process_set.size,
+    ]
 
     def refused():
         for ask in [*needs, hvd.stop_timeline, lambda: hvd.add_process_set([0]), lambda: hvd.allgather_object(1)]:
@@ -263,7 +293,9 @@ def work_questions():
     hvd.init()  # nothing happens
     r = hvd.rank()
     assert [ask() for ask in everything] == [r, 2, r, 2, 0, 1]
-    assert hvd.is_homogeneous() is True and hvd.mpi_threads_supported() is True and hvd.gloo_built() and hvd.gloo_enabled()
+    assert (
+        hvd.is_homogeneous() is True and hvd.mpi_threads_supported() is True and hvd.gloo_built() and hvd.gloo_enabled()
+    )
     none = ("mpi_enabled", "mpi_built", "nccl_built", "ddl_built", "ccl_built", "cuda_built", "rocm_built")
     assert not any(getattr(hvd, name)() for name in none) and type(hvd.nccl_built()) is int
 
@@ -278,7 +310,9 @@ def work_questions():
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a fork beside threads
-        assert [b[0].tolist() for b in DataLoader(Place(), num_workers=1, multiprocessing_context="fork")] == [[r, 2, r, 2, 0, 1]] * 3
+        assert [b[0].tolist() for b in DataLoader(Place(), num_workers=1, multiprocessing_context="fork")] == [
+            [r, 2, r, 2, 0, 1]
+        ] * 3
     for op in (hvd.Min, hvd.Max, hvd.Product, hvd.Adasum):
         with pytest.raises(RuntimeError, match="only supports Sum and Average") as error:
             hvd.reducescatter(torch.ones(2), op=op)
@@ -300,7 +334,9 @@ def work_start_fails():
     import horovod.torch as hvd
 
     for _ in range(2):
-        with pytest.raises(ValueError, match=r"start timeline: open /no/where: .*; give a path that rank 0 can write") as error:
+        with pytest.raises(
+            ValueError, match=r"start timeline: open /no/where: .*; give a path that rank 0 can write"
+        ) as error:
             hvd.init()
         assert isinstance(error.value, hvd.HorovodInternalError) and not hvd.is_initialized()
     del os.environ["HOROVOD_TIMELINE"]
@@ -315,7 +351,11 @@ def test_a_start_that_fails_is_a_value_error(ranks):
 def test_rank_and_size_of_any_launcher(monkeypatch):
     from horovod.runner.common.util.env import get_env_rank_and_size
 
-    for rank, size in (("HOROVOD_RANK", "HOROVOD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE")):
+    for rank, size in (
+        ("HOROVOD_RANK", "HOROVOD_SIZE"),
+        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+        ("PMI_RANK", "PMI_SIZE"),
+    ):
         with monkeypatch.context() as env:
             env.setenv(rank, "2")
             with pytest.raises(RuntimeError, match=f"{rank}=2 but {size}=None"):
@@ -327,8 +367,13 @@ def test_rank_and_size_of_any_launcher(monkeypatch):
 def test_exceptions_and_caches(monkeypatch):
     from horovod.common import exceptions, util
 
-    assert issubclass(exceptions.HorovodInternalError, RuntimeError) and issubclass(exceptions.HostsUpdatedInterrupt, RuntimeError)
-    assert exceptions.HostsUpdatedInterrupt(True).skip_sync is True and exceptions.HostsUpdatedInterrupt().skip_sync is False
+    assert issubclass(exceptions.HorovodInternalError, RuntimeError) and issubclass(
+        exceptions.HostsUpdatedInterrupt, RuntimeError
+    )
+    assert (
+        exceptions.HostsUpdatedInterrupt(True).skip_sync is True
+        and exceptions.HostsUpdatedInterrupt().skip_sync is False
+    )
     mismatch = exceptions.HorovodVersionMismatchError("torch", "2.0", "2.1")
     assert isinstance(mismatch, ImportError) and all(word in str(mismatch) for word in ("torch", "2.0", "2.1"))
     there = util.gpu_available("torch")
@@ -374,7 +419,10 @@ def test_arguments_of_the_rest():
     assert of(hvd.broadcast_) == of(hvd.broadcast_async_) == ["tensor", "root_rank", "name=None", "process_set"]
     assert of(hvd.reducescatter_async) == ["tensor", "name=None", "op=0", "process_set", *scale[:2]]
     assert of(hvd.join) == ["device=-1"] and of(hvd.barrier) == ["process_set"]
-    assert of(hvd.init) == ["comm=None", "process_sets=None"] and of(hvd.start_timeline) == ["file_path", "mark_cycles=False"]
+    assert of(hvd.init) == ["comm=None", "process_sets=None"] and of(hvd.start_timeline) == [
+        "file_path",
+        "mark_cycles=False",
+    ]
     assert of(hvd.broadcast_parameters) == ["params", "root_rank"]
     assert of(hvd.broadcast_optimizer_state) == ["optimizer", "root_rank", "model=None"]
     assert of(hvd.broadcast_object) == ["obj", "root_rank=0", "name=None", "process_set"]
@@ -386,4 +434,7 @@ def test_arguments_of_the_rest():
         "gradient_predivide_factor=1.0", "num_groups=0", "groups=None", "sparse_as_dense=False",
     ]  # fmt: skip
     run = [a.partition("=")[0] for a in of(horovod.run)]
-    assert run[:11] == "func args kwargs num_proc min_num_proc max_num_proc slots reset_limit cooldown_range hosts hostfile".split()
+    assert (
+        run[:11]
+        == "func args kwargs num_proc min_num_proc max_num_proc slots reset_limit cooldown_range hosts hostfile".split()
+    )

@@ -79,7 +79,10 @@ def work_outside():
         model, twin = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
         twin.load_state_dict(model.state_dict())
         opt = hvd.DistributedOptimizer(
-            torch.optim.SGD(model.parameters(), lr=0.5), model.named_parameters() if named else None, op=op, process_set=pair
+            torch.optim.SGD(model.parameters(), lr=0.5),
+            model.named_parameters() if named else None,
+            op=op,
+            process_set=pair,
         )
         plain = torch.optim.SGD(twin.parameters(), lr=0.5)
         names = ["weight", "bias"] if named else ["parameter.0", "parameter.1"]
@@ -91,7 +94,9 @@ def work_outside():
             model(mine).sum().backward()
             if pair.included():
                 for other in pair.ranks:
-                    (twin(torch.full((1, 3), float(10 * step + other))).sum() / (2 if op == hvd.Average else 1)).backward()
+                    (
+                        twin(torch.full((1, 3), float(10 * step + other))).sum() / (2 if op == hvd.Average else 1)
+                    ).backward()
             else:
                 twin(mine).sum().backward()
             if step == 1:

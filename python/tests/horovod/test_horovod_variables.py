@@ -54,7 +54,9 @@ def work_values() -> None:
         del os.environ[name]  # START_TIMEOUT goes before GLOO_TIMEOUT_SECONDS
     for name in sorted(rows("refused")):
         os.environ[name] = "MPI"
-        with pytest.raises(ValueError, match=f"{name}=mpi asks for Horovod's MPI mode, which hora does not have; unset it"):
+        with pytest.raises(
+            ValueError, match=f"{name}=mpi asks for Horovod's MPI mode, which hora does not have; unset it"
+        ):
             hvd.init()
         os.environ[name] = "gloo"
     hvd.init()
@@ -89,7 +91,8 @@ def test_job(ranks, tmp_path, cached):
         "HOROVOD_CYCLE_TIME": "250", "HOROVOD_AUTOTUNE_LOG": str(tmp_path / "log.csv"), "HOROVOD_LOG_LEVEL": "TRACE",
         "HOROVOD_SPARK_WORK_DIR": str(tmp_path), "HOROVOD_SPARK_PYTHONPATH": str(tmp_path),
         "HOROVOD_DYNAMIC_PROCESS_SETS": "1", "HOROVOD_TIMELINE": str(timeline), "HOROVOD_TIMELINE_MARK_CYCLES": "1",
-        "HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo", "HOROVOD_CACHE_CAPACITY": cached, "HOROVOD_FUSION_THRESHOLD": cached,
+        "HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo", "HOROVOD_CACHE_CAPACITY": cached,
+        "HOROVOD_FUSION_THRESHOLD": cached,
     }  # fmt: skip
     ranks(2, work_job, env=odd)
     assert not (tmp_path / "log.csv").exists()
@@ -106,7 +109,8 @@ def test_what_a_worker_gets(launcher, tmp_path, flags):
         "import json, os; print(json.dumps({k: v for k, v in os.environ.items() if 'HOROVOD_' in k or 'NCCL' in k}), flush=True)"
     )
     done = subprocess.run(
-        [launcher, "horovodrun", *flags, sys.executable, show], env=os.environ | {"_HOROVOD_SECRET_KEY": "x", "NCCL_SOCKET_IFNAME": "lo"}, capture_output=True,
+        [launcher, "horovodrun", *flags, sys.executable, show],
+        env=os.environ | {"_HOROVOD_SECRET_KEY": "x", "NCCL_SOCKET_IFNAME": "lo"}, capture_output=True,
         text=True, timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -114,9 +118,17 @@ def test_what_a_worker_gets(launcher, tmp_path, flags):
     assert sorted(g["HOROVOD_RANK"] for g in got) == ["0", "1"]
     for g in got:
         assert {k: g.pop(k) for k in list(g) if "NCCL" in k} == {"NCCL_SOCKET_IFNAME": "lo"}
-        assert set(g) == {f"HOROVOD_{n}" for n in [*FROM_THE_LAUNCHER, "CONTROLLER", "CPU_OPERATIONS"] if n != "ELASTIC" or len(flags) > 2}
+        assert set(g) == {
+            f"HOROVOD_{n}"
+            for n in [*FROM_THE_LAUNCHER, "CONTROLLER", "CPU_OPERATIONS"]
+            if n != "ELASTIC" or len(flags) > 2
+        }
         assert g["HOROVOD_LOCAL_RANK"] == g["HOROVOD_RANK"] and g["HOROVOD_SIZE"] == g["HOROVOD_LOCAL_SIZE"] == "2"
         assert (g["HOROVOD_CROSS_RANK"], g["HOROVOD_CROSS_SIZE"]) == ("0", "1")
         assert g["HOROVOD_CONTROLLER"] == g["HOROVOD_CPU_OPERATIONS"] == "gloo" and g["HOROVOD_GLOO_IFACE"] == "lo"
-        assert g["HOROVOD_HOSTNAME"] and g["HOROVOD_GLOO_RENDEZVOUS_ADDR"] == "127.0.0.1" and g["HOROVOD_GLOO_RENDEZVOUS_PORT"].isdigit()
+        assert (
+            g["HOROVOD_HOSTNAME"]
+            and g["HOROVOD_GLOO_RENDEZVOUS_ADDR"] == "127.0.0.1"
+            and g["HOROVOD_GLOO_RENDEZVOUS_PORT"].isdigit()
+        )
         assert g.get("HOROVOD_ELASTIC", "1") == "1"

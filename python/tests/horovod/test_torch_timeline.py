@@ -1,4 +1,5 @@
-"""The timeline: a classic Horovod script with HOROVOD_TIMELINE, starts and stops at run time, and ends of every kind."""
+"""The timeline: a classic Horovod script with HOROVOD_TIMELINE, starts and stops at run time, and ends of every
+kind."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ def read(path: Path) -> list[dict]:
 
 def process(records: list[dict], name: str) -> list[dict]:
     """The records of one tensor, in order of time."""
-    pids = [r["pid"] for r in records if r["name"] == "process_name" and r["args"].get("name") == name] if records else []
+    pids = (
+        [r["pid"] for r in records if r["name"] == "process_name" and r["args"].get("name") == name] if records else []
+    )
     assert len(pids) == 1, f"{name} is {len(pids)} processes"
     return sorted((r for r in records if r.get("pid") == pids[0] and r["ph"] != "M"), key=lambda r: r["ts"])
 
@@ -129,10 +132,14 @@ def work_dynamic(folder: str) -> None:
             first, second = load(a), load(b)
             assert sum(r["name"] == "ALLREDUCE" for r in first) == life + 1 and f"allreduce.a{life}.0" in a.read_text()
             assert sum(r["name"] == "ALLREDUCE" for r in second) == 1 and "neither" not in b.read_text()
-            assert any(r["name"] == "CYCLE_START" for r in first) and not any(r["name"] == "CYCLE_START" for r in second)
+            assert any(r["name"] == "CYCLE_START" for r in first) and not any(
+                r["name"] == "CYCLE_START" for r in second
+            )
     for path in (folder, f"{folder}/no/where.json", ""):
         if hvd.rank() == 0 or not path:
-            with pytest.raises((hora.HoraError, ValueError), match=r"start timeline: .*; give a path that rank 0 can write") as error:
+            with pytest.raises(
+                (hora.HoraError, ValueError), match=r"start timeline: .*; give a path that rank 0 can write"
+            ) as error:
                 hora.start_timeline(path)
             assert "\n" not in str(error.value)
     hvd.allreduce(torch.ones(3), name="after")
@@ -236,12 +243,18 @@ def work_full(path: str) -> None:
 def test_full_disk(job, tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)], capture_output=True).returncode != 0:
+    if (
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)], capture_output=True).returncode
+        != 0
+    ):
         pytest.skip("needs root")
     try:
         ends = job(2, work_full, args=(str(disk / "t.json"),)).wait()
         assert [e.code for e in ends] == [0, 0], ends
-        assert ends[0].err.count("no space left on device; the job goes on without it") == 1 and "timeline" not in ends[1].err
+        assert (
+            ends[0].err.count("no space left on device; the job goes on without it") == 1
+            and "timeline" not in ends[1].err
+        )
         assert any(r["name"] == "ALLREDUCE" for r in load(disk / "t.json"))
     finally:
         subprocess.run(["umount", str(disk)], check=False)
@@ -268,13 +281,16 @@ def work_cost() -> None:
                 hvd.barrier()
                 began = time.perf_counter()
                 for _ in range(100):
-                    for h in [hvd.allreduce_async_(p.grad, name=n) for n, p in zip(names, model.parameters(), strict=True)]:
+                    for h in [
+                        hvd.allreduce_async_(p.grad, name=n) for n, p in zip(names, model.parameters(), strict=True)
+                    ]:
                         hvd.synchronize(h)
                 took[on] = time.perf_counter() - began
                 hvd.stop_timeline()
             ratios.append(took[True] / took[False])
     hvd.shutdown()
-    # Communication alone and a machine that does other things: bench/timeline_bench.py measures. This finds what is badly wrong.
+    # Communication alone and a machine that does other things: bench/timeline_bench.py measures. This finds what is
+    # badly wrong.
     assert min(ratios) < 1.5 and statistics.median(ratios) < 3, ratios
 
 
@@ -285,7 +301,9 @@ def test_cost(ranks):
 def test_launcher(launcher, tmp_path):
     """`hora run --timeline` and horovodrun's spelling of it."""
     script = tmp_path / "train.py"
-    script.write_text("import numpy as np, hora\nhora.init()\nhora.allreduce(np.ones(3), name='from a script', named=True)\n")
+    script.write_text(
+        "import numpy as np, hora\nhora.init()\nhora.allreduce(np.ones(3), name='from a script', named=True)\n"
+    )
     for flag in ("--timeline", "--timeline-filename"):
         path = tmp_path / f"t{flag}.json"
         run = [launcher, "run", "-np", "2", flag, str(path), "--timeline-mark-cycles", sys.executable, str(script)]

@@ -1,4 +1,5 @@
-"""hora.jax when programs differ between ranks, a rank raises, is killed or interrupted inside a step: JAX's class, a sentence, no hang."""
+"""hora.jax when programs differ between ranks, a rank raises, is killed or interrupted inside a step: JAX's class, a
+sentence, no hang."""
 
 import os
 import signal
@@ -191,7 +192,11 @@ def test_ctrl_c_inside_a_compiled_step(launcher, jax_folder, tmp_path, how):
     env = os.environ | {"HORA_START_TIMEOUT": "120", "JAX_PLATFORMS": "cpu"}
     env["PYTHONPATH"] = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH", "")]), str(jax_folder)])
     job = subprocess.Popen(
-        [launcher, "run", "-np", "2", sys.executable, path, how], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [launcher, "run", "-np", "2", sys.executable, path, how],
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
     said = ""
     while said.count("inside") < 2:

@@ -60,7 +60,13 @@ def test_initialize_finds_the_job(run, hora):
 
 def test_a_job_inside_slurm_is_horas(run):
     """The variables of a scheduler that started the launcher do not win."""
-    slurm = {"SLURM_JOB_ID": "7", "SLURM_STEP_NODELIST": "nowhere", "SLURM_NTASKS": "9", "SLURM_PROCID": "5", "SLURM_LOCALID": "5"}
+    slurm = {
+        "SLURM_JOB_ID": "7",
+        "SLURM_STEP_NODELIST": "nowhere",
+        "SLURM_NTASKS": "9",
+        "SLURM_PROCID": "5",
+        "SLURM_LOCALID": "5",
+    }
     first = f"import os; os.environ |= {slurm!r}; import hora"
     assert run(PLAIN.format(first=first)).stdout.count("well") == 2
 

@@ -3,6 +3,9 @@
 import re
 from pathlib import Path
 
+import pytest
+from guide import scripts
+
 ROOT = Path(__file__).resolve().parents[3]
 
 CALLS = """
@@ -81,6 +84,8 @@ equal(jax.jit(jax.grad(jax.checkpoint(lambda x: hj.allreduce(jnp.sin(x)).sum()))
 equal(jax.jit(jax.vmap(hj.allreduce, in_axes=1, out_axes=1))(jnp.ones((3, 2))), np.full((3, 2), n))
 b = jnp.arange(12.0).reshape(3, 4) + r
 equal(jax.vmap(hj.allgather)(b), np.concatenate([np.arange(12.0).reshape(3, 4) + q for q in range(n)], 1))
+some, alike = jax.vmap(lambda a, b: hj.allreduce((a, b)), in_axes=(0, None), out_axes=(0, None))(jnp.ones((3, 2)), jnp.ones(2))
+equal(some, np.full((3, 2), n)); equal(alike, np.full(2, n))                # one that is none of the batch
 
 # A group of some of the ranks.
 if n > 1:
@@ -175,3 +180,30 @@ def test_the_example(run):
     said = run((ROOT / "examples/42-jax/train.py").read_text()).stdout
     found = re.search(r"2 ranks, 150 steps .* accuracy ([0-9.]+), weights equal: True", said)
     assert found and float(found[1]) > 0.9, said
+
+
+# What the guide takes as given: data, a model, a loss.
+GIVEN = """
+import os
+import numpy as np
+numbers = np.random.RandomState(0)
+x, w = numbers.randn(64, 3).astype("float32"), numbers.randn(3).astype("float32")
+y, batch = x @ w, int(os.environ["BATCH"])
+params = {"w": np.zeros(3, "float32") + int(os.environ["HORA_RANK"]), "b": np.float32(0)}
+loss = lambda params, x, y: ((x @ params["w"] + params["b"] - y) ** 2).mean()
+"""
+SAY = """
+print("got", [float(v).hex() for v in np.ravel(params["w"])])
+"""
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_the_guides_diffs_change_nothing_that_is_learned(run, number):
+    """Two ranks after the diff, and one process before it, with batches twice as large."""
+    got = []
+    for program, ranks, batch in zip(scripts("From JAX", number), ("1", "2"), ("16", "8"), strict=True):
+        said = run(GIVEN + program + SAY, "-np", ranks, BATCH=batch).stdout
+        found = [eval(text) for text in re.findall(r"got (.*)", said)]
+        assert len(found) == int(ranks) and all(f == found[0] for f in found), said
+        got.append([float.fromhex(v) for v in found[0]])
+    assert max(abs(a - b) for a, b in zip(*got, strict=True)) < 1e-5 and max(map(abs, got[0])) > 0.1, got

@@ -1,4 +1,5 @@
-"""Where the tests of Petastorm's names find pyarrow, pandas and Pillow, and the names themselves: in folders of their own."""
+"""Where the tests of Petastorm's names find pyarrow, pandas and Pillow, and the names themselves: in folders of their
+own."""
 
 from __future__ import annotations
 

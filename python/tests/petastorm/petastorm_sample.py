@@ -25,5 +25,10 @@ def schema():
 
 def row(i):
     rng = np.random.default_rng(i)
-    return {"id": np.int64(i), "image": rng.integers(0, 255, (4, 6, 3), np.uint8), "matrix": None if i % 5 == 0 else rng.random((i % 3 + 1, 2)).astype("f4"),
-            "name": None if i % 7 == 0 else f"n{i % 10}", "price": Decimal(i) / 100}  # fmt: skip
+    return {
+        "id": np.int64(i),
+        "image": rng.integers(0, 255, (4, 6, 3), np.uint8),
+        "matrix": None if i % 5 == 0 else rng.random((i % 3 + 1, 2)).astype("f4"),
+        "name": None if i % 7 == 0 else f"n{i % 10}",
+        "price": Decimal(i) / 100,
+    }

@@ -72,7 +72,12 @@ def test_a_local_file_system_has_its_old_names_too(arrow, tmp_path):
         f.write(b"text")
     with fs.open(f"{path}/a/b/c") as f:
         assert f.read() == b"text"
-    assert fs.exists(f"{path}/a") and fs.isdir(f"{path}/a") and fs.isfile(f"{path}/a/b/c") and fs.ls(f"{path}/a") == [f"{path}/a/b"]
+    assert (
+        fs.exists(f"{path}/a")
+        and fs.isdir(f"{path}/a")
+        and fs.isfile(f"{path}/a/b/c")
+        and fs.ls(f"{path}/a") == [f"{path}/a/b"]
+    )
     with pytest.raises(IsADirectoryError, match="recursive=True"):
         fs.rm(f"{path}/a")
     fs.delete(f"{path}/a", recursive=True)
@@ -85,7 +90,11 @@ def test_an_expression_that_only_begins_a_name_warns(arrow):
     schema = Unischema("S", [UnischemaField(n, np.int32, (), None, False) for n in ("int32", "uint8", "uint16")])
     with pytest.warns(UserWarning, match=r"schema_fields behavior has changed.* uint16, uint8 only begin"):
         assert match_unischema_fields(schema, ["uint"]) == []
-    assert [f.name for f in match_unischema_fields(schema, ["int.*", "uint8", "uint16"])] == ["int32", "uint8", "uint16"]
+    assert [f.name for f in match_unischema_fields(schema, ["int.*", "uint8", "uint16"])] == [
+        "int32",
+        "uint8",
+        "uint16",
+    ]
 
 
 def test_folders_of_numbers_are_int64_in_a_schema_of_files(arrow, tmp_path):
@@ -112,7 +121,13 @@ def test_rows_of_files_without_a_schema_have_the_files_types(arrow, tmp_path):
     import pyarrow.parquet as pq
     from petastorm import make_reader
 
-    columns = {"id": [1, 2], "text": ["a", None], "day": [date(2020, 1, 2)] * 2, "list": [[1.5, 2.5], [3.5]], "flag": [True, False]}
+    columns = {
+        "id": [1, 2],
+        "text": ["a", None],
+        "day": [date(2020, 1, 2)] * 2,
+        "list": [[1.5, 2.5], [3.5]],
+        "flag": [True, False],
+    }
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
     with pytest.warns(UserWarning, match="Currently make_reader supports reading only Petastorm datasets"):
         reader = make_reader(f"file://{tmp_path}", shuffle_row_groups=False)
@@ -120,7 +135,11 @@ def test_rows_of_files_without_a_schema_have_the_files_types(arrow, tmp_path):
         first, second = reader
     assert (first.id, first.text, first.day, first.flag) == (1, "a", np.datetime64("2020-01-02"), True)
     assert first.list.tolist() == [1.5, 2.5]
-    assert (type(first.id), type(first.flag)) == (np.int64, np.bool_) and second.text is None and second.list.tolist() == [3.5]
+    assert (
+        (type(first.id), type(first.flag)) == (np.int64, np.bool_)
+        and second.text is None
+        and second.list.tolist() == [3.5]
+    )
 
 
 def test_a_schema_that_cannot_be_read_is_no_missing_one(made, tmp_path):
@@ -161,11 +180,14 @@ def test_what_cannot_be_read_is_one_sentence(arrow, tmp_path):
 
     for make in (make_reader, make_batch_reader):
         with pytest.raises(
-            ValueError, match="^hdfs://name/data: hora reads HDFS where it is mounted; give the path of the mount as file:///"
+            ValueError,
+            match="^hdfs://name/data: hora reads HDFS where it is mounted; give the path of the mount as file:///",
         ):
             make("hdfs://name/data")
     pq.write_table(pa.table({"id": [1], "x": [2]}), tmp_path / "a.parquet")
-    with pytest.raises(RuntimeError, match=r"No fields matching the criteria '\['nope'\]' were found in the dataset. It has id, x."):
+    with pytest.raises(
+        RuntimeError, match=r"No fields matching the criteria '\['nope'\]' were found in the dataset. It has id, x."
+    ):
         make_batch_reader(f"file://{tmp_path}", schema_fields=["nope"])
     pq.write_table(pa.table({"id": [1], "x": [2]})[:0], tmp_path / "a.parquet")
     with pytest.raises(NoDataAvailableError, match="have no rows"):

@@ -13,7 +13,12 @@ def parted(arrow, tmp_path):
 
     path = tmp_path / "run=7"
     table = pa.table(
-        {"id": range(60), "run": [i % 2 for i in range(60)], "key": [f"k{i % 3}" for i in range(60)], "n": [i % 3 for i in range(60)]}
+        {
+            "id": range(60),
+            "run": [i % 2 for i in range(60)],
+            "key": [f"k{i % 3}" for i in range(60)],
+            "n": [i % 3 for i in range(60)],
+        }
     )
     pq.write_to_dataset(table, path, partition_cols=["key", "n"])
     return path
@@ -50,7 +55,9 @@ def test_what_a_predicate_on_folders_does_not_want_is_not_opened(parted):
     for field, wanted in (("key", lambda k: k != "k1"), ("n", lambda n: n in (0, 2))):
         asked, steps = [], []
         for rank in range(2):
-            with make_batch_reader(f"file://{parted}", predicate=only(field, wanted, asked), cur_shard=rank, shard_count=2) as reader:
+            with make_batch_reader(
+                f"file://{parted}", predicate=only(field, wanted, asked), cur_shard=rank, shard_count=2
+            ) as reader:
                 assert len(reader) == 40
                 steps.append([len(b.id) for b in reader])
         assert steps[0] == steps[1] and sum(steps[0]) == 20

@@ -21,7 +21,9 @@ def file_of(raw, width, height, depth=16, kind=2, interlace=0):
         (b"IHDR", struct.pack(">IIBBBBB", width, height, depth, kind, 0, 0, interlace)),
         (b"IDAT", zlib.compress(raw)[:9]), (b"IDAT", zlib.compress(raw)[9:]), (b"IEND", b""),
     ]  # fmt: skip
-    return b"\x89PNG\r\n\x1a\n" + b"".join(struct.pack(">I", len(d)) + n + d + struct.pack(">I", zlib.crc32(n + d)) for n, d in parts)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(d)) + n + d + struct.pack(">I", zlib.crc32(n + d)) for n, d in parts
+    )
 
 
 def guess(kind, a, b, c):

@@ -33,8 +33,12 @@ def test_beside_petastorm_it_refuses(tmp_path):
     info = tmp_path / "petastorm-0.13.1.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: petastorm\nVersion: 0.13.1\n")
-    env = os.environ | {"PYTHONPATH": os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(ROOT / "python/migration"), str(tmp_path)])}
-    done = subprocess.run([sys.executable, "-c", "import petastorm"], env=env, capture_output=True, text=True, check=False)
+    env = os.environ | {
+        "PYTHONPATH": os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(ROOT / "python/migration"), str(tmp_path)])
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", "import petastorm"], env=env, capture_output=True, text=True, check=False
+    )
     assert (
         done.returncode == 1
         and "petastorm 0.13.1 is installed beside hora-petastorm" in done.stderr

@@ -40,9 +40,14 @@ def test_rows_are_what_was_written(made):
     for r in rows:
         want = row(int(r.id))
         assert (
-            np.array_equal(r.image, want["image"]) and r.price == want["price"] and isinstance(r.price, Decimal) and r.name == want["name"]
+            np.array_equal(r.image, want["image"])
+            and r.price == want["price"]
+            and isinstance(r.price, Decimal)
+            and r.name == want["name"]
         )
-        assert (r.matrix is None) == (want["matrix"] is None) and (r.matrix is None or np.array_equal(r.matrix, want["matrix"]))
+        assert (r.matrix is None) == (want["matrix"] is None) and (
+            r.matrix is None or np.array_equal(r.matrix, want["matrix"])
+        )
         assert type(r.id) is np.int64
     assert rows[0]._fields == ("id", "image", "matrix", "name", "price") and reader.last_row_consumed
 
@@ -58,7 +63,9 @@ def test_order_epochs_and_seeds(made, plain):
     for make, url, n in ((make_reader, made, ROWS), (make_batch_reader, plain, 2050)):
         first = ids(make(url, schema_fields=["id"], seed=7))
         assert sorted(first) == list(range(n)) and first != sorted(first)
-        assert all(ids(make(url, schema_fields=["id"], seed=7, workers_count=w, shuffle_rows=True)) == first for w in (1, 4))
+        assert all(
+            ids(make(url, schema_fields=["id"], seed=7, workers_count=w, shuffle_rows=True)) == first for w in (1, 4)
+        )
         assert ids(make(url, schema_fields=["id"], seed=8)) != first
         twice = ids(make(url, schema_fields=["id"], num_epochs=2, seed=7))
         assert twice[:n] == first and sorted(twice[n:]) == list(range(n)) and twice[n:] != first
@@ -75,10 +82,17 @@ def test_shards_are_equal_and_may_be_many(plain, shards):
     """What the original does unequally, or refuses: 21 row groups for as many readers as one likes."""
     from petastorm import make_batch_reader
 
-    parts = [ids(make_batch_reader(plain, schema_fields=["id"], cur_shard=i, shard_count=shards)) for i in range(shards)]
+    parts = [
+        ids(make_batch_reader(plain, schema_fields=["id"], cur_shard=i, shard_count=shards)) for i in range(shards)
+    ]
     assert sorted(i for p in parts for i in p) == list(range(2050))
-    steps = {sum(1 for _ in make_batch_reader(plain, schema_fields=["id"], cur_shard=i, shard_count=shards)) for i in (0, shards - 1)}
-    assert max(map(len, parts)) - min(map(len, parts)) <= -(-2050 // (len(parts[0]) or 1)) and max(steps) - min(steps) <= 1
+    steps = {
+        sum(1 for _ in make_batch_reader(plain, schema_fields=["id"], cur_shard=i, shard_count=shards))
+        for i in (0, shards - 1)
+    }
+    assert (
+        max(map(len, parts)) - min(map(len, parts)) <= -(-2050 // (len(parts[0]) or 1)) and max(steps) - min(steps) <= 1
+    )
 
 
 def test_fields_predicates_transforms(made, plain):
@@ -87,23 +101,34 @@ def test_fields_predicates_transforms(made, plain):
     from petastorm.transform import edit_field
 
     assert next(make_reader(made, schema_fields=["i.*"]))._fields == ("id", "image")
-    assert next(make_reader(made, schema_fields=[schema().name, schema().id], shuffle_row_groups=False))._fields == ("id", "name")
+    assert next(make_reader(made, schema_fields=[schema().name, schema().id], shuffle_row_groups=False))._fields == (
+        "id",
+        "name",
+    )
     with pytest.raises(RuntimeError, match="No fields matching"):
         make_reader(made, schema_fields=["nothing"])
     even = in_lambda(["id"], lambda i: i % 2 == 0)
     assert sorted(ids(make_reader(made, predicate=even))) == list(range(0, ROWS, 2))
-    assert sorted(ids(make_batch_reader(plain, schema_fields=["id"], predicate=in_lambda(["label"], lambda v: v == 3)))) == list(
-        range(3, 2050, 4)
-    )
+    assert sorted(
+        ids(make_batch_reader(plain, schema_fields=["id"], predicate=in_lambda(["label"], lambda v: v == 3)))
+    ) == list(range(3, 2050, 4))
     assert sorted(ids(make_reader(made, predicate=in_set({3, 9, 999}, "id")))) == [3, 9]
     assert sorted(ids(make_batch_reader(plain, predicate=in_set({"t5"}, "text")))) == [5]
     assert sorted(ids(make_reader(made, predicate=in_negate(in_set({0}, "id"))))) == list(range(1, ROWS))
-    assert sorted(ids(make_reader(made, predicate=in_reduce([even, in_lambda(["id"], lambda i: i < 9)], all)))) == [0, 2, 4, 6, 8]
+    assert sorted(ids(make_reader(made, predicate=in_reduce([even, in_lambda(["id"], lambda i: i < 9)], all)))) == [
+        0,
+        2,
+        4,
+        6,
+        8,
+    ]
     both = in_reduce([in_set({0, 1}, "label"), in_lambda(["id"], lambda i: i < 9)], all)
     assert sorted(ids(make_batch_reader(plain, predicate=both))) == [0, 1, 4, 5, 8]
     split = [ids(make_batch_reader(plain, predicate=in_pseudorandom_split([0.3, 0.7], k, "text"))) for k in (0, 1)]
     assert sorted(split[0] + split[1]) == list(range(2050)) and 500 < len(split[0]) < 730
-    assert in_intersection([1, 2], "l").do_include({"l": [2, 7]}) and not in_intersection([1], "l").do_include({"l": [2]})
+    assert in_intersection([1, 2], "l").do_include({"l": [2, 7]}) and not in_intersection([1], "l").do_include(
+        {"l": [2]}
+    )
     spec = TransformSpec(lambda r: r | {"id": r["id"] * 2}, removed_fields=["image", "matrix", "name", "price"])
     assert sorted(ids(make_reader(made, transform_spec=spec))) == list(range(0, 2 * ROWS, 2))
 
@@ -137,7 +162,12 @@ def test_batches_have_types(plain):
         and batch.vector.shape == (97, 3)
         or len(batch.id)
     )
-    assert batch.when.dtype == "M8[ns]" and np.isnan(batch.maybe[0]) and batch.maybe[1] == 1 and batch.vector.shape[1:] == (3,)
+    assert (
+        batch.when.dtype == "M8[ns]"
+        and np.isnan(batch.maybe[0])
+        and batch.maybe[1] == 1
+        and batch.vector.shape[1:] == (3,)
+    )
 
 
 def test_columns_with_fields_of_their_own_are_left_out(arrow, tmp_path):
@@ -147,7 +177,8 @@ def test_columns_with_fields_of_their_own_are_left_out(arrow, tmp_path):
     from petastorm.predicates import in_lambda
 
     table = pa.table({
-        "id": range(6), "s": [{"a": i, "b": f"{i}"} for i in range(6)], "words": [["a"] * i for i in range(6)], "deep": [[[1], [2]]] * 6,
+        "id": range(6), "s": [{"a": i, "b": f"{i}"} for i in range(6)], "words": [["a"] * i for i in range(6)],
+        "deep": [[[1], [2]]] * 6,
         "m": pa.array([[("a", 1)]] * 6, pa.map_(pa.string(), pa.int64())), "raw": [[b"x", b"y"]] * 6,
     })  # fmt: skip
     pq.write_table(table, tmp_path / "a.parquet")
@@ -162,10 +193,16 @@ def test_columns_with_fields_of_their_own_are_left_out(arrow, tmp_path):
     assert batch._fields == ("id", "words", "raw") and [list(w) for w in batch.words] == [["a"] * i for i in range(6)]
     assert batch.raw.shape == (6, 2) and batch.raw[3].tolist() == [b"x", b"y"]
     spec = TransformSpec(lambda f: f.assign(id=f["words"].map(len)))
-    with pytest.warns(UserWarning, match="left out"), make_batch_reader(url, transform_spec=spec, shuffle_row_groups=False) as reader:
+    with (
+        pytest.warns(UserWarning, match="left out"),
+        make_batch_reader(url, transform_spec=spec, shuffle_row_groups=False) as reader,
+    ):
         assert next(reader).id.tolist() == [0, 1, 2, 3, 4, 5]
     chosen = in_lambda(["words"], lambda words: [len(w) == 3 for w in words])
-    with pytest.warns(UserWarning, match="left out"), make_batch_reader(url, schema_fields=["id"], predicate=chosen) as reader:
+    with (
+        pytest.warns(UserWarning, match="left out"),
+        make_batch_reader(url, schema_fields=["id"], predicate=chosen) as reader,
+    ):
         assert next(reader).id.tolist() == [3]
 
 
@@ -175,7 +212,9 @@ def test_predicates_on_folders_names(arrow, tmp_path):
     from petastorm import make_batch_reader
     from petastorm.predicates import PredicateBase, in_lambda
 
-    pq.write_to_dataset(pa.table({"id": range(60), "key": [f"k{i % 3}" for i in range(60)]}), tmp_path, partition_cols=["key"])
+    pq.write_to_dataset(
+        pa.table({"id": range(60), "key": [f"k{i % 3}" for i in range(60)]}), tmp_path, partition_cols=["key"]
+    )
     asked = []
 
     class Chosen(PredicateBase):  # of single values, as petastorm asks where folders' names decide
@@ -207,7 +246,12 @@ def test_a_cache_that_cannot_be_deleted_is_no_failure(made, tmp_path, monkeypatc
     def fails():
         raise OSError("busy")
 
-    cache = {"cache_type": "local-disk", "cache_location": str(tmp_path), "cache_size_limit": 10**6, "cache_row_size_estimate": 10}
+    cache = {
+        "cache_type": "local-disk",
+        "cache_location": str(tmp_path),
+        "cache_size_limit": 10**6,
+        "cache_row_size_estimate": 10,
+    }
     with pytest.warns(UserWarning, match="puts nothing into the cache"), make_reader(made, **cache) as reader:
         monkeypatch.setattr(reader.cache, "cleanup", fails)
         next(reader)
@@ -244,7 +288,10 @@ def test_selectors_and_indexes(made):
     build_rowgroup_index(made, None, [SingleFieldIndexer("by_id", "id"), FieldNotNullIndexer("named", "name")])
     one, other = SingleIndexSelector("by_id", [3]), SingleIndexSelector("by_id", [204])
     assert sorted(ids(make_reader(made, rowgroup_selector=one))) == list(range(10))
-    assert sorted(ids(make_reader(made, rowgroup_selector=UnionIndexSelector([one, other])))) == [*range(10), *range(200, 205)]
+    assert sorted(ids(make_reader(made, rowgroup_selector=UnionIndexSelector([one, other])))) == [
+        *range(10),
+        *range(200, 205),
+    ]
     with pytest.raises(NoDataAvailableError):
         make_reader(made, rowgroup_selector=IntersectIndexSelector([one, other]))
     with pytest.raises(ValueError, match="not available"):
@@ -264,7 +311,9 @@ def test_ngrams(made):
     with make_reader(made, schema_fields=apart, shuffle_row_groups=False) as reader:
         seen = [int(i) for g in reader for i in (g[0].id, g[1].id)]
     assert len(seen) == len(set(seen)) == 204
-    parts = [{int(g[0].id) for g in make_reader(made, schema_fields=grams, cur_shard=i, shard_count=3)} for i in range(3)]
+    parts = [
+        {int(g[0].id) for g in make_reader(made, schema_fields=grams, cur_shard=i, shard_count=3)} for i in range(3)
+    ]
     assert sum(map(len, parts)) == len(set().union(*parts)) == ROWS - 21
 
 
@@ -284,8 +333,10 @@ def test_what_cannot_be(made, plain, tmp_path):
             with pytest.raises(ValueError):
                 make(bad)
         for how, says in [
-            ({"cache_type": "bogus"}, "Unknown cache_type"), ({"reader_pool_type": "bogus"}, "Unknown reader_pool_type"), ({"num_epochs": 0}, "num_epochs"),
-            ({"cur_shard": 1}, "both specified"), ({"cur_shard": 3, "shard_count": 3}, "below the second"), ({"predicate": 3}, "PredicateBase"),
+            ({"cache_type": "bogus"}, "Unknown cache_type"),
+            ({"reader_pool_type": "bogus"}, "Unknown reader_pool_type"), ({"num_epochs": 0}, "num_epochs"),
+            ({"cur_shard": 1}, "both specified"), ({"cur_shard": 3, "shard_count": 3}, "below the second"),
+            ({"predicate": 3}, "PredicateBase"),
         ]:  # fmt: skip
             with pytest.raises(ValueError, match=says):
                 make(made, **how)
@@ -297,7 +348,12 @@ def test_what_cannot_be(made, plain, tmp_path):
         make_batch_reader("/nowhere")
     with pytest.raises(ImportError, match="petastorm.workers_pool.thread_pool is not in hora-petastorm"):
         from petastorm.workers_pool import thread_pool  # noqa: F401
-    assert list(inspect.signature(make_reader).parameters)[:4] == ["dataset_url", "schema_fields", "reader_pool_type", "workers_count"]
+    assert list(inspect.signature(make_reader).parameters)[:4] == [
+        "dataset_url",
+        "schema_fields",
+        "reader_pool_type",
+        "workers_count",
+    ]
 
 
 def test_torch_loaders(made, plain):
@@ -317,9 +373,13 @@ def test_torch_loaders(made, plain):
         assert sum(len(b["id"]) for b in loader) == ROWS  # a second pass
     for capacity in (0, 100):
         fields = ["id", "vector", "label"]
-        with BatchedDataLoader(make_batch_reader(plain, schema_fields=fields), batch_size=64, shuffling_queue_capacity=capacity) as loader:
+        with BatchedDataLoader(
+            make_batch_reader(plain, schema_fields=fields), batch_size=64, shuffling_queue_capacity=capacity
+        ) as loader:
             batches = list(loader)
-        assert [len(b["id"]) for b in batches] == [64] * 32 + [2] and sorted(int(i) for b in batches for i in b["id"]) == list(range(2050))
+        assert [len(b["id"]) for b in batches] == [64] * 32 + [2] and sorted(
+            int(i) for b in batches for i in b["id"]
+        ) == list(range(2050))
         for b in batches:
             assert torch.equal(b["vector"][:, 0], 3.0 * b["id"]) and torch.equal(b["label"].long(), b["id"] % 4)
     with DataLoader(make_batch_reader(plain, schema_fields=["id"]), batch_size=100) as loader:
@@ -370,7 +430,9 @@ def test_the_converter(tmp_path, monkeypatch):
         assert sorted(int(i) for b in batches for i in b["id"]) == list(range(500)) and batches[0]["v"].shape == (32, 3)
     steps = []
     for shard in range(3):
-        with converter.make_torch_dataloader(batch_size=16, num_epochs=1, cur_shard=shard, shard_count=3, schema_fields=["id"]) as loader:
+        with converter.make_torch_dataloader(
+            batch_size=16, num_epochs=1, cur_shard=shard, shard_count=3, schema_fields=["id"]
+        ) as loader:
             steps.append(sum(1 for _ in loader))
     assert len(set(steps)) == 1
     with converter.make_torch_dataloader(batch_size=100, schema_fields=["id"]) as loader:
@@ -408,7 +470,12 @@ def test_a_schema_of_old_is_read(made, tmp_path):
     write_metadata(fs.LocalFileSystem(), str(tmp_path), pa.schema([("id", pa.int64())]), {UNISCHEMA_KEY: pickled})
     with make_reader(url) as reader:
         (r,) = reader
-    assert r.price == Decimal("1.5") and np.array_equal(r.packed, one["packed"]) and r.image.shape == (4, 16, 3) and r.plain == 8
+    assert (
+        r.price == Decimal("1.5")
+        and np.array_equal(r.packed, one["packed"])
+        and r.image.shape == (4, 16, 3)
+        and r.plain == 8
+    )
     main(["--dataset_url", url])
     assert get_schema_from_dataset_url(url).fields == old.fields
     import pickle

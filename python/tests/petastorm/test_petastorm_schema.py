@@ -34,8 +34,20 @@ def test_old_schemas(protocol, legacy):
         data = data.replace(b"petastorm", legacy)
     schema = load(data)
     assert [f.name for f in schema.fields.values()] == ["id", "name", "price", "image", "matrix", "packed", "plain"]
-    assert [f.numpy_dtype for f in schema.fields.values()] == [np.int64, np.str_, Decimal, np.uint8, np.float32, np.uint16, np.int32]
-    assert schema.image.shape == (None, 16, 3) and schema.image.codec.image_codec == "jpeg" and schema.image.codec._quality == 90
+    assert [f.numpy_dtype for f in schema.fields.values()] == [
+        np.int64,
+        np.str_,
+        Decimal,
+        np.uint8,
+        np.float32,
+        np.uint16,
+        np.int32,
+    ]
+    assert (
+        schema.image.shape == (None, 16, 3)
+        and schema.image.codec.image_codec == "jpeg"
+        and schema.image.codec._quality == 90
+    )
     assert [f.nullable for f in schema.fields.values()] == [False, True, False, False, False, True, True]
     assert str(schema.matrix.codec) == "NdarrayCodec()" and schema.plain.codec is None and schema._name == "OldSchema"
     assert schema.price.codec.spark_dtype().state["precision"] == 10
@@ -148,7 +160,10 @@ def test_codecs():
         NdarrayCodec().decode(field, out.getvalue())
     scalar = UnischemaField("n", np.int32, (), ScalarCodec(SparkType("IntegerType")))
     assert scalar.codec.encode(scalar, np.int32(3)) == 3 and type(scalar.codec.decode(scalar, 3)) is np.int32
-    assert scalar.codec.decode(scalar._replace(numpy_dtype=None), [1, 2]) == [1, 2]  # a field without a type is what was stored
+    assert scalar.codec.decode(scalar._replace(numpy_dtype=None), [1, 2]) == [
+        1,
+        2,
+    ]  # a field without a type is what was stored
     with pytest.raises(ValueError, match="must be an empty tuple"):
         scalar.codec.encode(scalar._replace(shape=(1,)), 1)
     with pytest.raises(TypeError, match="Expected a scalar"):

@@ -98,7 +98,12 @@ def env(arrow, tmp_path):
 
 def test_datasets_and_tensors(arrow, made, tmp_path):
     done = subprocess.run(
-        [sys.executable, "-c", CODE, made], env=env(arrow, tmp_path), capture_output=True, text=True, timeout=150, check=False
+        [sys.executable, "-c", CODE, made],
+        env=env(arrow, tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
     )
     assert done.stdout.endswith("the end is the end\nright\n"), done.stdout + done.stderr[-3000:]
 
@@ -111,7 +116,16 @@ def test_the_example_without_these_names(arrow, launcher, tmp_path):
     x = np.random.default_rng(1).normal(size=(2000, 2)).astype("f4")
     table = pa.table({"id": np.arange(2000), "a": x[:, 0], "b": x[:, 1], "label": x @ np.array([2, -1], "f4")})
     hora.dataset.write(table, tmp_path / "data", group=1 << 12)
-    command = [launcher, "run", "-np", "2", "--no-tag", sys.executable, ROOT / "examples/63-tensorflow-data/train.py", tmp_path / "data"]
+    command = [
+        launcher,
+        "run",
+        "-np",
+        "2",
+        "--no-tag",
+        sys.executable,
+        ROOT / "examples/63-tensorflow-data/train.py",
+        tmp_path / "data",
+    ]
     settings = env(arrow, tmp_path) | {"HORA_START_TIMEOUT": "120"}
     done = subprocess.run(command, env=settings, capture_output=True, text=True, timeout=150, check=False)
     assert "6000 rows, each three times: True; at row 2000 of epoch 2" in done.stdout, done.stdout + done.stderr

@@ -69,7 +69,9 @@ def serving() -> list[int]:
     for name in os.listdir("/proc"):
         try:
             if name.isdigit() and (
-                b"\0agent\0" in (argv := words(int(name))) or b"\0__agent\0" in argv or argv.split(b"\0")[1:2] == [b"hub"]
+                b"\0agent\0" in (argv := words(int(name)))
+                or b"\0__agent\0" in argv
+                or argv.split(b"\0")[1:2] == [b"hub"]
             ):
                 with open(f"/proc/{name}/environ", "rb") as f:
                     if mine in f.read().split(b"\0"):

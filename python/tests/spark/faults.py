@@ -1,4 +1,5 @@
-"""One job and one fault at a random moment of it: it ends in time, with the right result or an error, and nothing of it is left.
+"""One job and one fault at a random moment of it: it ends in time, with the right result or an error, and nothing of it
+is left.
 
 python faults.py FOLDER COUNT SEED HOLDER PID…          # the driver on the first of the hosts of hosts.py
 """
@@ -89,7 +90,12 @@ def network(pid: int | str) -> str:
 
 
 def one(
-    spark, chance: random.Random, kind: str, folder: Path, cut: Callable[[int], None] | None = None, comes_and_goes: bool = True
+    spark,
+    chance: random.Random,
+    kind: str,
+    folder: Path,
+    cut: Callable[[int], None] | None = None,
+    comes_and_goes: bool = True,
 ) -> dict:
     """A job of two ranks with a fault of this kind in it; what came of it. AssertionError where that is wrong."""
     folder.mkdir()
@@ -119,13 +125,17 @@ def one(
     began = time.monotonic()
     try:
         more = {"min_np": 1, "max_np": 2, "restarts": 3} if comes_and_goes else {"restarts": 4}
-        got = hora.spark.run(elastic if comes_and_goes else gang, args=(str(folder), STEPS), np=2, env={"FAULT_MARK": mark}, **more)
+        got = hora.spark.run(
+            elastic if comes_and_goes else gang, args=(str(folder), STEPS), np=2, env={"FAULT_MARK": mark}, **more
+        )
         assert all(g[:2] == (STEPS, STEPS * (STEPS - 1) // 2) for g in got) and got, (done, got)
         done["result"] = "right"
         done["sizes"] = got[0][2]
     except hora.HoraError as e:
         done["result"] = str(e)
-        assert kind == "cancel" or (kind == "cut" and not comes_and_goes), done  # a gang may find no two slots while a host is cut off
+        assert kind == "cancel" or (kind == "cut" and not comes_and_goes), (
+            done
+        )  # a gang may find no two slots while a host is cut off
     done["took"] = time.monotonic() - began
     assert done["took"] < LIMIT, done
     thread.join(30)

@@ -52,7 +52,8 @@ class Hosts:
         self.pids: list[int] = []
         self.names = names
         for name, text in (
-            ("hosts", "127.0.0.1 localhost\n" + "".join(f"10.78.0.{i} {n}\n" for i, n in enumerate(names, 1))), ("resolv.conf", ""),
+            ("hosts", "127.0.0.1 localhost\n" + "".join(f"10.78.0.{i} {n}\n" for i, n in enumerate(names, 1))),
+            ("resolv.conf", ""),
             ("nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n"),
         ):  # fmt: skip
             (folder / name).write_text(text)
@@ -88,7 +89,8 @@ class Hosts:
         """A program on a host, the first is 1; its output goes to a file of the folder."""
         log = open(self.folder / f"{self.names[number - 1]}-{len(self.processes)}.log", "wb")
         p = subprocess.Popen(
-            [*enter(self.pids[number - 1]), *argv], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+            [*enter(self.pids[number - 1]), *argv], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+            start_new_session=True,
             env=os.environ | {"SPARK_LOCAL_IP": f"10.78.0.{number}"} | env,
         )  # fmt: skip
         log.close()
@@ -135,7 +137,8 @@ class Standalone:
         self._await_port()
         for n in range(2, len(hosts.names) + 1):
             hosts.start(
-                n, [start, f"{deploy}.worker.Worker", self.master, "--host", f"10.78.0.{n}", "--cores", "1", "--memory", "1g", "--webui-port", "0",
+                n,
+                [start, f"{deploy}.worker.Worker", self.master, "--host", f"10.78.0.{n}", "--cores", "1", "--memory", "1g", "--webui-port", "0",
                     "--work-dir", str(folder / f"work{n}")],
                 SPARK_DAEMON_MEMORY="256m", SPARK_LOCAL_DIRS=str(folder / f"local{n}"), **given,
             )  # fmt: skip

@@ -1,4 +1,5 @@
-"""A session whose driver takes 2 MiB of results: what is larger, and what comes of it, a line of JSON for each. Run by test_limits.py."""
+"""A session whose driver takes 2 MiB of results: what is larger, and what comes of it, a line of JSON for each. Run by
+test_limits.py."""
 
 from __future__ import annotations
 

@@ -55,13 +55,7 @@ def main() -> None:
 
     master, folder = sys.argv[1], Path(sys.argv[2])
     if master == "connect":
-        from pyspark.sql import SparkSession
-
-        os.environ["SPARK_TESTING"] = "1"  # any free port
-        builder = SparkSession.builder.remote("local-cluster[2,1,1024]")
-        for k, v in sessions.settings(folder).items():
-            builder = builder.config(k, v)
-        spark = builder.getOrCreate()
+        spark = sessions.connect("local-cluster[2,1,1024]", folder)
     else:
         spark = sessions.start(master, folder, **json.loads(os.environ.get("SESSION", "{}")))
     for verbosity in ("all", "log_callback_only"):

@@ -6,15 +6,21 @@ import atexit
 import os
 import shutil
 import sys
+import warnings
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from beside import TREE
 
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-os.environ["PYTHONPATH"] = os.pathsep.join(p for p in (*TREE, os.environ.get("PYTHONPATH", "")) if p)  # executors import the tree too
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    p for p in (*TREE, os.environ.get("PYTHONPATH", "")) if p
+)  # executors import the tree too
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 sys.path[:0] = [p for p in TREE if p not in sys.path]
+
+# Whether the tests' session is a client of Spark Connect.
+CONNECT = os.environ.get("HORA_SPARK_CONNECT") == "1"
 
 
 def settings(folder) -> dict[str, str]:
@@ -53,6 +59,8 @@ def start(master: str, folder, **more: str):
     """A session. One process has one at a time: stop it before the next."""
     from pyspark.sql import SparkSession
 
+    if CONNECT:
+        return connect(master, folder, **more)
     builder = SparkSession.builder.master(master).appName("hora's tests")
     for key, value in {**settings(folder), **more}.items():
         builder = builder.config(key, value)
@@ -61,5 +69,23 @@ def start(master: str, folder, **more: str):
     if master.startswith("local-cluster"):  # whose workers have their folders there, whatever SPARK_WORKER_DIR says
         from pyspark.find_spark_home import _find_spark_home
 
-        atexit.register(shutil.rmtree, Path(_find_spark_home(), "work", session.sparkContext.applicationId), ignore_errors=True)
+        atexit.register(
+            shutil.rmtree, Path(_find_spark_home(), "work", session.sparkContext.applicationId), ignore_errors=True
+        )
+    return session
+
+
+def connect(master: str, folder, **more: str):
+    """A client of Spark Connect, whose server this process starts on a cluster of its own."""
+    from pyspark.sql import SparkSession
+
+    os.environ["SPARK_TESTING"] = "1"  # any free port
+    builder = SparkSession.builder.remote(master)
+    for key, value in {**settings(folder), **more}.items():
+        if key != "spark.default.parallelism":  # else Spark's own number of tasks says nothing of the slots
+            builder = builder.config(key, value)
+    with warnings.catch_warnings():  # of settings that are the server's, which it has
+        warnings.simplefilter("ignore", UserWarning)
+        session = builder.getOrCreate()
+    assert "connect" in type(session).__module__
     return session

@@ -1,4 +1,5 @@
-"""What a job carries to its workers, and what it keeps to itself: variables, the task's path, the program, the secret."""
+"""What a job carries to its workers, and what it keeps to itself: variables, the task's path, the program, the
+secret."""
 
 from __future__ import annotations
 
@@ -36,7 +37,9 @@ def test_the_driver_s_variables_but_not_its_place(spark, monkeypatch):
         assert (env["HORA_RANK"], env["HORA_SIZE"], env["HOROVOD_RANK"]) == (str(rank), "2", str(rank))
         assert "MY_OWN" not in env
     ((alone, _),) = hora.spark.run(around, np=1)
-    assert alone.get("OMP_NUM_THREADS") in (None, str(os.cpu_count())), "Spark's, of the task's one core, is not the worker's"
+    assert alone.get("OMP_NUM_THREADS") in (None, str(os.cpu_count())), (
+        "Spark's, of the task's one core, is not the worker's"
+    )
 
 
 def test_a_module_that_addpyfile_brought(spark, tmp_path):
@@ -61,7 +64,9 @@ def test_executors_without_the_program_get_it(spark, monkeypatch, tmp_path):
     own.chmod(0o755)
     monkeypatch.setattr(programs, "program", lambda: str(own))
     real = _run._Attempt._config
-    monkeypatch.setattr(_run._Attempt, "_config", lambda self, *given: real(self, *given) | {"program": "/nowhere/hora"})
+    monkeypatch.setattr(
+        _run._Attempt, "_config", lambda self, *given: real(self, *given) | {"program": "/nowhere/hora"}
+    )
     for _, agent in hora.spark.run(around, np=2):
         assert Path(agent).name.startswith("hora-") and Path(agent).parent != tmp_path, agent
 

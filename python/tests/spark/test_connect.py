@@ -141,25 +141,43 @@ spark.stop()
 
 
 @pytest.mark.skipif(
-    os.environ.get("HORA_SPARK") != "all" or pyspark.__version__ < "4", reason="needs a session of its own, and pyspark 4 (make test-spark)"
+    os.environ.get("HORA_SPARK") != "all" or pyspark.__version__ < "4",
+    reason="needs a session of its own, and pyspark 4 (make test-spark)",
 )
 def test_under_connect(tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
     done = subprocess.run(
-        [sys.executable, tmp_path / "program.py", Path(__file__).parent, tmp_path], capture_output=True, text=True, timeout=400
+        [sys.executable, tmp_path / "program.py", Path(__file__).parent, tmp_path],
+        capture_output=True,
+        text=True,
+        timeout=400,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "INVALID_CONF_VALUE" not in done.stderr, "no setting is asked for with what cannot be one"
     assert "shipped [(3, 0), (3, 1)] False" in done.stdout
-    assert done.stdout.count("results [(3, 0), (3, 1)]") == 2 and "raised True" in done.stdout and "rows 1000" in done.stdout
+    assert (
+        done.stdout.count("results [(3, 0), (3, 1)]") == 2
+        and "raised True" in done.stdout
+        and "rows 1000" in done.stdout
+    )
     assert "predicted [('x', 4.0, None), ('x', None, \"column 'b' is null\"), ('x', 8.0, None)]" in done.stdout
     assert "all of them [(3, 0), (3, 1)]" in done.stdout and "threads [[7], [8]]" in done.stdout
     assert "under Spark Connect this session does not tell how many task slots the cluster has; give np=" in done.stdout
     told = "of 3 workers started in 10 s: the cluster may have fewer than 3 free task slots; give a smaller "
     assert told + "np," in done.stdout and told + "num_slots," in done.stdout
     assert done.stdout.count("mirrored (5, ['0', '1'])") == 2 and "mirrored raised True" in done.stdout
-    assert done.stdout.count("ended interruptAll HoraError 4 True") == 2 and "ended interrupt_main KeyboardInterrupt 4 True" in done.stdout
-    assert "afar [(3, 0), (3, 1)]" in done.stdout and "again [(3, 0), (3, 1)]" in done.stdout and "raised afar True" in done.stdout
-    assert done.stderr.count("the executors do not reach this machine (") == 1 and "so the hub runs in the first task" in done.stderr
+    assert (
+        done.stdout.count("ended interruptAll HoraError 4 True") == 2
+        and "ended interrupt_main KeyboardInterrupt 4 True" in done.stdout
+    )
+    assert (
+        "afar [(3, 0), (3, 1)]" in done.stdout
+        and "again [(3, 0), (3, 1)]" in done.stdout
+        and "raised afar True" in done.stdout
+    )
+    assert (
+        done.stderr.count("the executors do not reach this machine (") == 1
+        and "so the hub runs in the first task" in done.stderr
+    )
     assert "asks uses the variable 'spark' (a pyspark.sql.connect." in done.stdout
     assert "the agent on " in done.stdout and ": reach the hub at 127.0.0.1:1: " in done.stdout

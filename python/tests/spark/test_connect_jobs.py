@@ -1,4 +1,5 @@
-"""Under Spark Connect: elastic jobs, new starts, horovod.spark, timeline, report, logs, the examples' functions, and a client that is killed."""
+"""Under Spark Connect: elastic jobs, new starts, horovod.spark, timeline, report, logs, the examples' functions, and a
+client that is killed."""
 
 from __future__ import annotations
 
@@ -116,13 +117,17 @@ spark.stop()
 KILLED = BEGIN + "hora.spark.run(ends.pids, args=(sys.argv[3],), np=2)\n"
 
 pytestmark = pytest.mark.skipif(
-    os.environ.get("HORA_SPARK") != "all" or pyspark.__version__ < "4", reason="needs a session of its own, and pyspark 4 (make test-spark)"
+    os.environ.get("HORA_SPARK") != "all" or pyspark.__version__ < "4",
+    reason="needs a session of its own, and pyspark 4 (make test-spark)",
 )
 
 
 def around(tmp_path, program):
     (tmp_path / "program.py").write_text(program)
-    for name, path in {"elastic_example": "51-spark-elastic/train.py", "notebook_example": "50-spark-runner/notebook.py"}.items():
+    for name, path in {
+        "elastic_example": "51-spark-elastic/train.py",
+        "notebook_example": "50-spark-runner/notebook.py",
+    }.items():
         shutil.copy(beside.ROOT / "examples" / path, tmp_path / f"{name}.py")
     return [sys.executable, tmp_path / "program.py", Path(__file__).parent, tmp_path]
 

@@ -1,4 +1,5 @@
-"""Trainings under Spark Connect: an estimator, Horovod's, an ensemble, and what they predict, where there is no SparkContext."""
+"""Trainings under Spark Connect: an estimator, Horovod's, an ensemble, and what they predict, where there is no
+SparkContext."""
 
 from __future__ import annotations
 
@@ -71,12 +72,16 @@ spark.stop()
 
 
 @pytest.mark.skipif(
-    os.environ.get("HORA_SPARK") != "all" or pyspark.__version__ < "4", reason="needs a session of its own, and pyspark 4 (make test-spark)"
+    os.environ.get("HORA_SPARK") != "all" or pyspark.__version__ < "4",
+    reason="needs a session of its own, and pyspark 4 (make test-spark)",
 )
 def test_trainings_under_connect(tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
     done = subprocess.run(
-        [sys.executable, tmp_path / "program.py", Path(__file__).parent, tmp_path], capture_output=True, text=True, timeout=400
+        [sys.executable, tmp_path / "program.py", Path(__file__).parent, tmp_path],
+        capture_output=True,
+        text=True,
+        timeout=400,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     for line in ("fitted [1, 2, 3, 4] True", "transformed 400 True", "loaded True", "horovod 400", "ensemble True"):

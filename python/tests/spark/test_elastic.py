@@ -1,4 +1,5 @@
-"""Elastic jobs on ordinary tasks: an executor is killed, the others go on, its replacement joins, and the result is right."""
+"""Elastic jobs on ordinary tasks: an executor is killed, the others go on, its replacement joins, and the result is
+right."""
 
 from __future__ import annotations
 
@@ -33,7 +34,9 @@ def test_the_others_go_on_and_a_replacement_joins(spark, tmp_path):
 
         @hora.elastic.run
         def work(state):
-            while (state.step < steps or not os.path.exists(f"{path}/grown")) and not os.path.exists(f"{path}/one executor"):
+            while (state.step < steps or not os.path.exists(f"{path}/grown")) and not os.path.exists(
+                f"{path}/one executor"
+            ):
                 with open(me + "~", "w") as f:
                     f.write(str(os.getpid()))
                 os.rename(me + "~", me)
@@ -41,7 +44,9 @@ def test_the_others_go_on_and_a_replacement_joins(spark, tmp_path):
                 state.total += int(mean)
                 if not state.sizes or state.sizes[-1] != hora.size():
                     state.sizes = [*state.sizes, hora.size()]
-                    if hora.size() == 2 and 1 in state.sizes[state.sizes.index(2) :]:  # Spark may start one of the tasks late
+                    if (
+                        hora.size() == 2 and 1 in state.sizes[state.sizes.index(2) :]
+                    ):  # Spark may start one of the tasks late
                         open(f"{path}/grown", "w").close()
                 state.step += 1
                 state.commit()
@@ -57,13 +62,17 @@ def test_the_others_go_on_and_a_replacement_joins(spark, tmp_path):
         else:
             os.kill(found[0], signal.SIGKILL)
 
-    for n in range(5):  # what an earlier test's job leaves running for a moment may have Spark deal both tasks to one executor
+    for n in range(
+        5
+    ):  # what an earlier test's job leaves running for a moment may have Spark deal both tasks to one executor
         folder = tmp_path / str(n)
         folder.mkdir()
         _cluster.wait_for_slots(spark, 4, 90, print)
         threading.Thread(target=kill, args=(folder,), daemon=True).start()
         chart = folder / "timeline.json"
-        got = hora.spark.run(train, args=(str(folder), 50), np=2, min_np=1, max_np=2, env={"HOROVOD_TIMELINE": str(chart)})
+        got = hora.spark.run(
+            train, args=(str(folder), 50), np=2, min_np=1, max_np=2, env={"HOROVOD_TIMELINE": str(chart)}
+        )
         if not (folder / "one executor").exists():
             break
     assert got and all(g == got[0] for g in got)

@@ -1,4 +1,5 @@
-"""PartitionEnsemble without Spark: how tables become columns, who is fitted on what, how votes are counted, what bad input gets."""
+"""PartitionEnsemble without Spark: how tables become columns, who is fitted on what, how votes are counted, what bad
+input gets."""
 
 from __future__ import annotations
 
@@ -48,7 +49,9 @@ def test_an_ensemble_reads_digits(by):
     base = RandomForestClassifier(20, random_state=0)
     model = PartitionEnsemble(base, n=4, by=by, workers=0, seed=1).fit(x, y)
     right = (model.predict(test) == truth).mean()
-    members = [(_votes.answer(m, model.ensemble.layout, {"features": test}) == truth).mean() for m in model.ensemble.members]
+    members = [
+        (_votes.answer(m, model.ensemble.layout, {"features": test}) == truth).mean() for m in model.ensemble.members
+    ]
     if by == "rows":
         one = (base.fit(x, y).predict(test) == truth).mean()
         assert right > one - 0.02 and right > np.mean(members), (right, one, members)
@@ -72,7 +75,9 @@ def lgb(columns):
     import lightgbm
 
     data = lightgbm.Dataset(columns["x"], columns["label"])
-    return lightgbm.train({"objective": "multiclass", "num_class": 2, "verbose": -1, "num_threads": 1, "min_data_in_leaf": 3}, data, 8)
+    return lightgbm.train(
+        {"objective": "multiclass", "num_class": 2, "verbose": -1, "num_threads": 1, "min_data_in_leaf": 3}, data, 8
+    )
 
 
 def net(columns):
@@ -114,7 +119,9 @@ def estimators():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("which", [0, *(pytest.param(n, marks=longer) for n in range(1, 8)), 8, pytest.param(9, marks=longer)])
+@pytest.mark.parametrize(
+    "which", [0, *(pytest.param(n, marks=longer) for n in range(1, 8)), 8, pytest.param(9, marks=longer)]
+)
 def test_models_of_every_kind_vote(which, tmp_path):
     x, y = two_classes()
     base = estimators()[which]
@@ -161,11 +168,51 @@ def test_a_partition_with_one_class_is_reported():
     from sklearn.linear_model import LogisticRegression
 
     x, y = two_classes()
-    frame = pd.DataFrame(x, columns=list("abcd")).assign(label=y, key=np.where(np.arange(240) < 60, np.where(y, 0, 2), 1))
+    frame = pd.DataFrame(x, columns=list("abcd")).assign(
+        label=y, key=np.where(np.arange(240) < 60, np.where(y, 0, 2), 1)
+    )
     frame = frame[frame.key < 2]
     with pytest.warns(UserWarning, match=r"partition 0: one class only \(1\), of which the estimator learns nothing"):
         model = PartitionEnsemble(LogisticRegression(), n=2, by="key", workers=0).fit(frame)
     assert model.report[0]["classes"] == [1] and model.predict_proba(frame).shape == (len(frame), 2)
+
+
+@pytest.mark.parametrize("kind", ["LinearSVC", "Perceptron", "SVC"])
+def test_a_classifier_of_labels_alone_in_a_partition_of_one_class(kind):
+    """It says in its tags that it is one, as it has no probabilities."""
+    from sklearn.linear_model import Perceptron
+    from sklearn.svm import SVC, LinearSVC
+
+    base = {"LinearSVC": LinearSVC, "Perceptron": Perceptron, "SVC": SVC}[kind]()
+    x, y = two_classes()
+    frame = pd.DataFrame(x, columns=list("abcd")).assign(label=y, town=np.where(y * (np.arange(240) % 2), "e", "w"))
+    with pytest.warns(UserWarning, match=r"partition 0: one class only \(1\)"):
+        model = PartitionEnsemble(base, n=2, by="town", vote="hard", features=list("abcd"), workers=0).fit(frame)
+    assert model.report[0]["classes"] == [1] and set(model.predict(frame)) <= {0, 1}
+
+
+def test_a_fitted_ensemble_votes_as_its_param_says(tmp_path):
+    """Shares of 1/2 are counted votes, others are weighed probabilities."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.svm import LinearSVC
+
+    x, y = two_classes()
+    soft = PartitionEnsemble(LogisticRegression(), n=2, workers=0).fit(x, y)
+    hard = soft.copy({soft.vote: "hard"})
+    assert set(np.unique(hard.predict_proba(x))) <= {0.0, 0.5, 1.0} and len(np.unique(soft.predict_proba(x))) > 100
+    wanted = PartitionEnsemble(LogisticRegression(), n=2, vote="hard", workers=0).fit(x, y)
+    assert np.array_equal(hard.predict_proba(x), wanted.predict_proba(x))
+    hard.save(str(tmp_path / "hard"))
+    assert np.array_equal(PartitionEnsembleModel.load(tmp_path / "hard").predict(x), hard.predict(x))
+    labels = PartitionEnsemble(LinearSVC(), n=2, vote="hard", workers=0).fit(x, y)
+    for model, vote, words in (
+        (soft, "stack", "needs the model that weighs the others, which fit makes"),
+        (soft, "mean", "the models predict classes; say vote='soft' or 'hard'"),
+        (soft, "loud", "vote is 'loud'; it is one of soft, hard, mean, stack"),
+        (labels, "soft", "model 0 answers without probabilities, so it cannot vote softly; say vote='hard'"),
+    ):
+        with pytest.raises(hora.ArgumentError, match=words):
+            model.copy({model.vote: vote}).predict(x)
 
 
 def test_small_partitions_are_merged_told_or_refused():
@@ -173,7 +220,9 @@ def test_small_partitions_are_merged_told_or_refused():
     key = np.repeat([0, 1, 2, 3], sizes)
     x = np.random.default_rng(0).normal(size=(len(key), 2))
     table = {"a": x[:, 0], "b": x[:, 1], "label": (x[:, 0] > 0).astype(int), "key": key}
-    with pytest.warns(UserWarning, match=r"2 of 4 partitions have less than a tenth of the usual 50 rows: 1 \(2\), 3 \(3\); min_rows="):
+    with pytest.warns(
+        UserWarning, match=r"2 of 4 partitions have less than a tenth of the usual 50 rows: 1 \(2\), 3 \(3\); min_rows="
+    ):
         model = PartitionEnsemble(tree(), n=4, by="key", workers=0).fit(table)
     assert [r["rows"] for r in model.report] == sizes and np.allclose(model.weights, np.array(sizes) / 115)
     with warnings.catch_warnings():
@@ -181,7 +230,8 @@ def test_small_partitions_are_merged_told_or_refused():
         model = PartitionEnsemble(tree(), n=4, by="key", min_rows=10, workers=0).fit(table)
     assert [(r["merged"], r["rows"]) for r in model.report] == [([], 50), ([1, 2, 3], 65)]
     with pytest.raises(
-        hora.ArgumentError, match=r"4 of 8 partitions \(4, 5, 6, 7\) have no rows, as the column 'key' has too few values; lower n"
+        hora.ArgumentError,
+        match=r"4 of 8 partitions \(4, 5, 6, 7\) have no rows, as the column 'key' has too few values; lower n",
     ):
         PartitionEnsemble(tree(), n=8, by="key", workers=0).fit(table)
     with pytest.warns(UserWarning):
@@ -221,9 +271,19 @@ def test_a_function_sees_its_subset_of_the_columns():
 
     table = {"m": np.arange(12.0).reshape(4, 3), "z": np.arange(4.0), "label": np.array([0, 1, 0, 1]), "w": np.ones(4)}
     model = PartitionEnsemble(
-        base, n=2, by="columns", feature_subsets=[["m[0]", "m[2]"], ["m"]], features=["m", "z"], extra="w", vote="hard", workers=0
+        base,
+        n=2,
+        by="columns",
+        feature_subsets=[["m[0]", "m[2]"], ["m"]],
+        features=["m", "z"],
+        extra="w",
+        vote="hard",
+        workers=0,
     ).fit(table)
-    assert [m.seen for m in model.models] == [{"m": (4, 2), "label": (4,), "w": (4,)}, {"m": (4, 3), "label": (4,), "w": (4,)}]
+    assert [m.seen for m in model.models] == [
+        {"m": (4, 2), "label": (4,), "w": (4,)},
+        {"m": (4, 3), "label": (4,), "w": (4,)},
+    ]
     assert model.predict(table).shape == (4,)
 
 
@@ -256,7 +316,9 @@ def test_votes_are_stacked_and_weighed_by_validation():
 @pytest.mark.parametrize("kind", ["pandas", "arrow", "mapping", "lists"])
 def test_tables_of_every_kind_give_the_same(kind):
     x, y = two_classes(60)
-    frame = pd.DataFrame({"a": x[:, 0], "b": x[:, 1].astype(np.float32), "c": (x[:, 2] * 10).astype(int), "d": x[:, 3] > 0, "label": y})
+    frame = pd.DataFrame(
+        {"a": x[:, 0], "b": x[:, 1].astype(np.float32), "c": (x[:, 2] * 10).astype(int), "d": x[:, 3] > 0, "label": y}
+    )
     table = {
         "pandas": frame, "arrow": pa.Table.from_pandas(frame), "mapping": {k: frame[k].to_numpy() for k in frame},
         "lists": pd.DataFrame({"features": list(frame[list("abcd")].to_numpy(float)), "label": y}),
@@ -267,7 +329,10 @@ def test_tables_of_every_kind_give_the_same(kind):
     out = model.transform(table)
     assert np.array_equal(np.asarray(out["prediction"]), want)
     assert np.allclose(
-        np.array([list(v) for v in (out["probability"].to_pylist() if kind == "arrow" else out["probability"])]).sum(axis=1), 1
+        np.array([list(v) for v in (out["probability"].to_pylist() if kind == "arrow" else out["probability"])]).sum(
+            axis=1
+        ),
+        1,
     )
 
 
@@ -290,15 +355,21 @@ def bad_tables():
     y = [0, 1, 0, 1]
     return {
         "column 'a' has 1 null value; fill or drop such rows first": pa.table({"a": [1.0, None, 2.0, 3.0], "label": y}),
-        "the lists of column 'a' have from 1 to 3 values": pa.table({"a": [[1.0], [1.0, 2.0], [1.0, 2.0, 3.0], [1.0, 2.0]], "label": y}),
+        "the lists of column 'a' have from 1 to 3 values": pa.table(
+            {"a": [[1.0], [1.0, 2.0], [1.0, 2.0, 3.0], [1.0, 2.0]], "label": y}
+        ),
         "the lists of column 'b' have from 1 to 2 values": pd.DataFrame({"b": [[1], [1, 2], [1], [2]], "label": y}),
         "feature 'c' holds no numbers; encode it": pd.DataFrame({"c": list("wxyz"), "label": y}),
         "no label column 'label'; did you mean 'labels'": pd.DataFrame({"c": [1, 2, 3, 4], "labels": y}),
         "the table has no column but label": pd.DataFrame({"label": y}),
-        "column 'm' holds map<": pa.table({"m": pa.array([[("a", 1)]] * 4, pa.map_(pa.string(), pa.int64())), "label": y}),
+        "column 'm' holds map<": pa.table(
+            {"m": pa.array([[("a", 1)]] * 4, pa.map_(pa.string(), pa.int64())), "label": y}
+        ),
         "column 's' holds struct<": pa.table({"s": [{"u": 1}] * 4, "label": y}),
         "column 'o' holds builtins?.?object|column 'o' holds object": pd.DataFrame({"o": [object()] * 4, "label": y}),
-        "column 'e' has 2 null values": pd.DataFrame({"e": [decimal.Decimal(1), None, None, decimal.Decimal(2)], "label": y}),
+        "column 'e' has 2 null values": pd.DataFrame(
+            {"e": [decimal.Decimal(1), None, None, decimal.Decimal(2)], "label": y}
+        ),
         "the label column 'label' has 1 NaN": pd.DataFrame({"a": [1.0, 2, 3, 4], "label": [0, 1, np.nan, 1]}),
         "columns have different numbers of rows: a 3, label 4": {"a": np.ones(3), "label": np.array(y)},
         "a table of type list is not known; give a pandas DataFrame": [[1, 2]],
@@ -331,7 +402,10 @@ def bad_settings():
         r"feature_subsets goes with by='columns'": (tree(), {"feature_subsets": 2}),
         r"feature_subsets asks for 9 columns of 4": (tree(), {"feature_subsets": 9, "by": "columns"}),
         r"feature_subsets has 3 subsets for n=2": (tree(), {"feature_subsets": [["a"]] * 3, "by": "columns"}),
-        r"by is 'rows', 'columns', 'both' or the name of a column: the table has no column 'row'": (tree(), {"by": "row"}),
+        r"by is 'rows', 'columns', 'both' or the name of a column: the table has no column 'row'": (
+            tree(),
+            {"by": "row"},
+        ),
         r"6 of 16 partitions \(10, 11, 12, 13, 14, 15\) have no rows, as the table has 10": (tree(), {"n": 16}),
         r"the table has no column 'aa'; did you mean 'a'": (tree(), {"features": ["aa"]}),
     }
@@ -369,7 +443,10 @@ def test_what_goes_wrong_in_a_partition_is_told_with_its_number():
         (wrong, r"partition 0 \(20 rows\) failed: ZeroDivisionError: division by zero\n.*in wrong"),
         (nothing, r"the function 'nothing' returned nothing; let it return the fitted model"),
         (odd, r"a model of type builtins.str is not known"),
-        (labels_only, r"its model \(a builtins.function\) answers without probabilities, so it cannot vote softly; say vote='hard'"),
+        (
+            labels_only,
+            r"its model \(a builtins.function\) answers without probabilities, so it cannot vote softly; say vote='hard'",
+        ),
         (absent, r"there is no package 'no_such_trainer' on .*; install it in the Python of all workers"),
     ):
         with pytest.raises(hora.HoraError, match="(?s)" + words):
@@ -383,7 +460,9 @@ def test_a_base_that_cannot_be_pickled_is_named():
         with lock:
             return tree().fit(columns["features"], columns["label"])
 
-    with pytest.raises(hora.ArgumentError, match=r"base \(a function\) cannot be pickled.*uses the variable 'lock' \(a _thread.lock\)"):
+    with pytest.raises(
+        hora.ArgumentError, match=r"base \(a function\) cannot be pickled.*uses the variable 'lock' \(a _thread.lock\)"
+    ):
         PartitionEnsemble(base, n=2, workers=0).fit(*two_classes(20))
 
 
@@ -410,7 +489,9 @@ def test_a_process_that_dies_is_an_error():
 
     x, y = two_classes(60)
     x[7, 0] = 1000
-    with pytest.raises(hora.HoraError, match=r"its process was ended by signal 9; perhaps memory ran out: give workers= a lower number"):
+    with pytest.raises(
+        hora.HoraError, match=r"its process was ended by signal 9; perhaps memory ran out: give workers= a lower number"
+    ):
         PartitionEnsemble(base, n=3, workers=2).fit(x, y)
 
 
@@ -488,7 +569,9 @@ def test_a_folder_is_read_where_there_is_no_spark(tmp_path):
         PartitionEnsembleModel.load(tmp_path / "estimator")
     with pytest.raises(hora.ArgumentError, match="has no metadata/part-00000"):
         PartitionEnsembleModel.load(tmp_path / "nothing")
-    for part in (tmp_path / "model" / "data").glob("*.parquet"):  # Spark gives it another name, where a session is active
+    for part in (tmp_path / "model" / "data").glob(
+        "*.parquet"
+    ):  # Spark gives it another name, where a session is active
         part.unlink()
     with pytest.raises(hora.HoraError, match=r"lacks the models \[0, 1, 2\]"):
         PartitionEnsembleModel.load(tmp_path / "model")
@@ -497,6 +580,8 @@ def test_a_folder_is_read_where_there_is_no_spark(tmp_path):
 def test_packages_that_a_pickle_wants():
     import xgboost
 
-    assert _travel.packages(pickle.dumps(tree())) == ["numpy", "sklearn"] or _travel.packages(pickle.dumps(tree())) == ["sklearn"]
+    assert _travel.packages(pickle.dumps(tree())) == ["numpy", "sklearn"] or _travel.packages(pickle.dumps(tree())) == [
+        "sklearn"
+    ]
     assert "xgboost" in _travel.packages(pickle.dumps(xgboost.XGBClassifier()))
     assert _travel.packages(pickle.dumps({"sys": np.float64(1)})) == ["numpy"]

@@ -27,7 +27,9 @@ def test_a_column_that_is_there_is_not_replaced(name):
     model, frame = fitted()
     there = frame.assign(**{name: 1.0})
     for table in (there, pa.Table.from_pandas(there), {n: there[n].to_numpy() for n in there}):
-        with pytest.raises(hora.ArgumentError, match=rf"transform: the table has a column '{name}' already; rename or drop it, or say"):
+        with pytest.raises(
+            hora.ArgumentError, match=rf"transform: the table has a column '{name}' already; rename or drop it, or say"
+        ):
             model.transform(table)
     model, _ = fitted(**{name: "other"})
     assert "other" in model.transform(there)
@@ -51,7 +53,9 @@ def test_nan_in_features_is_told_and_given_as_it_is():
     _, frame = fitted()
     frame.loc[::7, "a"] = np.nan
     base = PartitionEnsemble(HistGradientBoostingClassifier(max_iter=5), n=2, workers=0, features=["a", "b"])
-    with pytest.warns(UserWarning, match=r"PartitionEnsemble.fit: there is NaN in 'a' \(9 rows\), which the model is given as it is"):
+    with pytest.warns(
+        UserWarning, match=r"PartitionEnsemble.fit: there is NaN in 'a' \(9 rows\), which the model is given as it is"
+    ):
         model = base.fit(frame)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

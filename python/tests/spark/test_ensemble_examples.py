@@ -14,7 +14,9 @@ pytest.importorskip("pyspark")
 
 
 def said(example: str, *args: str) -> str:
-    done = subprocess.run([sys.executable, ROOT / "examples" / example, *args], capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples" / example, *args], capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

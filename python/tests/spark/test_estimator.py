@@ -30,7 +30,8 @@ def table(spark):
     x = np.random.default_rng(0).normal(size=(600, 2))
     y = 2 * x[:, 0] - x[:, 1] + 1
     rows = [
-        (float(a), float(b), float(t), int(t > 1), float(1 + i % 3), i % 5 == 0) for i, ((a, b), t) in enumerate(zip(x, y, strict=True))
+        (float(a), float(b), float(t), int(t > 1), float(1 + i % 3), i % 5 == 0)
+        for i, ((a, b), t) in enumerate(zip(x, y, strict=True))
     ]
     frame = spark.createDataFrame(rows, "a double, b double, y double, c int, w double, held boolean").repartition(3)
     return frame.withColumn("list", F.array("a", "b")).cache()
@@ -42,7 +43,15 @@ def linear():
 
 
 def estimator(**more):
-    given = {"loss": "mse", "features": ["a", "b"], "label": "y", "np": 2, "learning_rate": 0.1, "batch_size": 25, "verbose": False}
+    given = {
+        "loss": "mse",
+        "features": ["a", "b"],
+        "label": "y",
+        "np": 2,
+        "learning_rate": 0.1,
+        "batch_size": 25,
+        "verbose": False,
+    }
     return hora.spark.Estimator(linear(), **{"optimizer": torch.optim.SGD} | given | more)
 
 
@@ -54,7 +63,8 @@ def test_torch_in_a_pipeline_saved_and_loaded(table, tmp_path, capsys):
 
     heard = []
     e = hora.spark.Estimator(
-        linear(), loss=torch.nn.MSELoss(), optimizer=torch.optim.SGD, metrics=["mae"], label="y", np=2, learning_rate=0.1, batch_size=25,
+        linear(), loss=torch.nn.MSELoss(), optimizer=torch.optim.SGD, metrics=["mae"], label="y", np=2,
+        learning_rate=0.1, batch_size=25,
         epochs=4, validation="held", raw="raw", progress=heard.append,
     )  # fmt: skip
     before = {k: v.clone() for k, v in e.model.state_dict().items()}
@@ -66,22 +76,28 @@ def test_torch_in_a_pipeline_saved_and_loaded(table, tmp_path, capsys):
     assert "epoch 4 of 4: loss " in capsys.readouterr().out
     assert all(torch.equal(v, before[k]) for k, v in e.model.state_dict().items())  # fit changes nothing of its own
     model = fitted.stages[1]
-    assert isinstance(model.model, torch.nn.Linear) and torch.allclose(model.model.weight, torch.tensor([[2.0, -1.0]]), atol=0.05)
+    assert isinstance(model.model, torch.nn.Linear) and torch.allclose(
+        model.model.weight, torch.tensor([[2.0, -1.0]]), atol=0.05
+    )
     assert [h["epoch"] for h in model.history] == [1, 2, 3, 4] == [h["epoch"] for h in heard]
-    assert set(model.history[0]) == {"epoch", "loss", "mae", "val_loss", "val_mae"} and model.history[-1]["val_loss"] < 0.01
+    assert (
+        set(model.history[0]) == {"epoch", "loss", "mae", "val_loss", "val_mae"}
+        and model.history[-1]["val_loss"] < 0.01
+    )
     scored = fitted.transform(table)
     assert RegressionEvaluator(labelCol="y", metricName="rmse").evaluate(scored) < 0.1
-    row = scored.first()
+    row = scored.orderBy("a").first()
     assert row.raw.toArray().tolist() == [row.prediction]
     fitted.write().overwrite().save(str(tmp_path / "fitted"))
     loaded = PipelineModel.load(str(tmp_path / "fitted"))
-    assert loaded.transform(table).first().prediction == row.prediction and loaded.stages[1].history == model.history
+    assert loaded.transform(table).orderBy("a").first().prediction == row.prediction
+    assert loaded.stages[1].history == model.history
     model.export(str(tmp_path / "out"))
     weights = _safetensors.loads((tmp_path / "out/model.safetensors").read_bytes())
     assert np.array_equal(weights["weight"], model.model.weight.detach().numpy())
     assert torch.equal(torch.load(tmp_path / "out/model.pt", weights_only=False).weight, model.model.weight)
     listed = hora.spark.predict(model, scored, output="p")
-    assert listed.first().p == row.prediction
+    assert listed.orderBy("a").first().p == row.prediction
 
 
 @longer
@@ -93,11 +109,15 @@ def test_a_run_goes_on_as_if_it_had_not_ended(table, tmp_path):
     parts.fit(table, {parts.epochs: 2})
     fitted = parts.fit(table)
     assert fitted.history == undisturbed.history and len(fitted.history) == 4
-    assert all(torch.equal(a, b) for a, b in zip(fitted.model.parameters(), undisturbed.model.parameters(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(fitted.model.parameters(), undisturbed.model.parameters(), strict=True)
+    )
     folder = tmp_path / "b/runs/r"
     assert json.loads((folder / "history.json").read_text()) == fitted.history
     assert {p.name for p in folder.iterdir()} == {"checkpoint", "history.json", "model.pt", "model.safetensors", "seal"}
-    with pytest.raises(hora.ArgumentError, match=r"run_id='r' was begun with learning_rate=0.1 and would go on with 0.2; give another"):
+    with pytest.raises(
+        hora.ArgumentError, match=r"run_id='r' was begun with learning_rate=0.1 and would go on with 0.2; give another"
+    ):
         parts.fit(table, {parts.learning_rate: 0.2})
 
 
@@ -160,8 +180,11 @@ class Killer(threading.Thread):
         self.join()
 
 
-@pytest.mark.skipif(not SOAK and os.environ.get("HORA_SPARK") != "all", reason="kills at random moments (make test-spark, make soak)")
-def test_a_fit_killed_at_random_moments_goes_on_as_if_it_had_not_been(table, tmp_path):
+@pytest.mark.skipif(
+    not SOAK and os.environ.get("HORA_SPARK") != "all", reason="kills at random moments (make test-spark, make soak)"
+)
+@pytest.mark.parametrize("kind", ["torch", "keras"])
+def test_a_fit_killed_at_random_moments_goes_on_as_if_it_had_not_been(table, tmp_path, monkeypatch, kind):
     """A rank is killed between where it has its rows and its end; the same run is fitted again until it is done."""
     print(f"replay with HORA_TEST_SEED={SEED}")
     chance, ranks = random.Random(SEED), tmp_path / "ranks"
@@ -172,21 +195,45 @@ def test_a_fit_killed_at_random_moments_goes_on_as_if_it_had_not_been(table, tmp
         open(f"{ranks}/{os.getpid()}", "w").close()
         return columns
 
-    def run(name):
+    def afresh():
+        """No rank has told of itself: what a killer waits for is the next run's."""
         shutil.rmtree(ranks, ignore_errors=True)
         ranks.mkdir()
-        given = {"epochs": 60, "batch_size": 20, "optimizer": torch.optim.Adam, "validation": "held", "transform": tell}
+
+    if kind == "keras":
+        monkeypatch.setattr(sys, "path", [*sys.path, *(str(beside.folder(n)) for n in ("tensorflow", "jax"))])
+        monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "2")
+
+    def normed():
+        """A model that remembers the rows that each rank had."""
+        if kind == "torch":
+            torch.manual_seed(1)
+            return torch.nn.Sequential(torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 1))
+        import keras
+
+        keras.utils.set_random_seed(1)
+        return keras.Sequential([keras.Input((2,)), keras.layers.BatchNormalization(), keras.layers.Dense(1)])
+
+    def weights(fitted):
+        if kind == "keras":
+            return fitted.model.get_weights()
+        return [v.numpy() for v in fitted.model.state_dict().values()]
+
+    def run(name):
+        given = {"epochs": 60, "batch_size": 20, "validation": "held", "transform": tell}
+        given["optimizer"] = torch.optim.Adam if kind == "torch" else "adam"
         e = estimator(store=str(tmp_path), run_id=name, **given)
-        torch.manual_seed(1)
-        e.model = torch.nn.Sequential(torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 1))  # which remembers the rows that each rank had
+        e.model = normed()
         return e.fit(table)
 
+    afresh()
     undisturbed = run("undisturbed")
     took = (tmp_path / "runs/undisturbed/checkpoint").stat().st_mtime - min(p.stat().st_mtime for p in ranks.iterdir())
     wanted, killed, runs = 20 if SOAK else 2, 0, 0
     while killed < wanted:
         runs, fitted = runs + 1, None
         while fitted is None:
+            afresh()
             killer = Killer(ranks, chance.uniform(0, took), chance.randrange(2))
             if killed < wanted:
                 killer.start()
@@ -201,8 +248,7 @@ def test_a_fit_killed_at_random_moments_goes_on_as_if_it_had_not_been(table, tmp
                 if killer.ident:
                     killer.end()
         assert fitted.history == undisturbed.history and len(fitted.history) == 60
-        weights = undisturbed.model.state_dict()
-        assert all(torch.equal(v, weights[k]) for k, v in fitted.model.state_dict().items())
+        assert all(np.array_equal(a, b) for a, b in zip(weights(fitted), weights(undisturbed), strict=True))
         assert runs < 10 * wanted
 
 
@@ -216,8 +262,10 @@ def test_weights_and_classes(table):
     )
     torch.manual_seed(0)
     e = hora.spark.Estimator(
-        torch.nn.Linear(2, 2), loss=torch.nn.functional.cross_entropy, optimizer=torch.optim.Adam, learning_rate=0.1, metrics=["accuracy"],
-        features="list", label="c", weight="w", np=2, epochs=8, batch_size=50, verbose=False, class_weight={0: 1.0, 1: 2.0},
+        torch.nn.Linear(2, 2), loss=torch.nn.functional.cross_entropy, optimizer=torch.optim.Adam, learning_rate=0.1,
+        metrics=["accuracy"],
+        features="list", label="c", weight="w", np=2, epochs=8, batch_size=50, verbose=False,
+        class_weight={0: 1.0, 1: 2.0},
     )  # fmt: skip
     fitted = e.fit(wrong)
     right = fitted.transform(table).where("prediction = c").count()
@@ -280,7 +328,9 @@ def test_keras(table, tmp_path, monkeypatch):
     assert row.prediction == pytest.approx(2 * row.a - row.b + 1, abs=0.3)
     import tensorflow as tf
 
-    events = [e for f in sorted((tmp_path / "runs/k/logs").iterdir()) for e in tf.compat.v1.train.summary_iterator(str(f))]
+    events = [
+        e for f in sorted((tmp_path / "runs/k/logs").iterdir()) for e in tf.compat.v1.train.summary_iterator(str(f))
+    ]
     points = {(v.tag, e.step): v.simple_value for e in events for v in e.summary.value}
     assert [points["val_loss", i] for i in range(1, 5)] == pytest.approx([h["val_loss"] for h in fitted.history])
     alone = keras.saving.load_model(tmp_path / "runs/k/model.keras")
@@ -295,7 +345,9 @@ def test_a_cross_validator_s_gangs_run_beside_each_other(table):
     e = estimator(np=1, epochs=2)
     grid = ParamGridBuilder().addGrid(e.learning_rate, [0.1, 1e-6]).build()
     judge = RegressionEvaluator(labelCol="y")
-    found = CrossValidator(estimator=e, estimatorParamMaps=grid, evaluator=judge, numFolds=2, parallelism=2, seed=1).fit(table)
+    found = CrossValidator(
+        estimator=e, estimatorParamMaps=grid, evaluator=judge, numFolds=2, parallelism=2, seed=1
+    ).fit(table)
     assert found.avgMetrics[0] < 0.2 < found.avgMetrics[1] and found.bestModel.history[-1]["loss"] < 0.1
 
 
@@ -323,7 +375,9 @@ def test_what_bad_input_gets(table, tmp_path):
     refused(r"batch_size=0 is no number of batch size; give 1 or more", table, batch_size=0)
     refused(r"the table has no rows", table.where("a > 1e9"))
     lock = threading.Lock()
-    refused(r"the model, loss, optimizer or minibatch .* cannot be pickled", table, loss=lambda out, y: lock and out.mean())
+    refused(
+        r"the model, loss, optimizer or minibatch .* cannot be pickled", table, loss=lambda out, y: lock and out.mean()
+    )
     with pytest.raises(hora.ArgumentError, match="model is the class Linear; give an instance"):
         hora.spark.Estimator(torch.nn.Linear, loss="mse").fit(table)
     with pytest.raises(hora.ArgumentError, match="table is a dict; give a Spark DataFrame"):
@@ -337,7 +391,7 @@ def test_partitions_without_rows_and_validation_of_one(table):
 
     most = table.agg(F.max("a")).first()[0]
     sparse = table.where("a > 1.5").withColumn("last", F.col("a") == most).repartition(6, F.col("b") > 0)
-    assert 0 in sparse.rdd.glom().map(len).collect()
+    assert sparse.select(F.spark_partition_id()).distinct().count() < 6
     fitted = estimator(epochs=1, features=["a", "b"], validation="last", batch_size=8).fit(sparse)
     got = fitted.transform(sparse).collect()
     assert len(got) == table.where("a > 1.5").count() > 20 and "val_loss" in fitted.history[0]
@@ -349,5 +403,9 @@ def test_partitions_without_rows_and_validation_of_one(table):
 def test_a_store_that_other_machines_do_not_have(table, tmp_path, monkeypatch):
     from hora.spark import _store
 
-    monkeypatch.setattr(_store, "seal", lambda *_: None)  # as where the driver wrote it into another machine's folder of that name
-    refused(r"the store .* on .*, where rank 0 runs, is not the driver's folder of that name", table, store=str(tmp_path))
+    monkeypatch.setattr(
+        _store, "seal", lambda *_: None
+    )  # as where the driver wrote it into another machine's folder of that name
+    refused(
+        r"the store .* on .*, where rank 0 runs, is not the driver's folder of that name", table, store=str(tmp_path)
+    )

@@ -1,4 +1,5 @@
-"""hora.spark.Estimator with Keras: what a model was compiled with, parts of unequal size, and runs with a Dropout that go on."""
+"""hora.spark.Estimator with Keras: what a model was compiled with, parts of unequal size, and runs with a Dropout that
+go on."""
 
 from __future__ import annotations
 
@@ -29,15 +30,18 @@ def test_what_a_model_was_compiled_with_stays():
 
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
     model.compile(
-        keras.optimizers.SGD(0.25), "mse", metrics=["mae"], weighted_metrics=["mse"], steps_per_execution=3, run_eagerly=True,
+        keras.optimizers.SGD(0.25), "mse", metrics=["mae"], weighted_metrics=["mse"], steps_per_execution=3,
+        run_eagerly=True,
         loss_weights=[2.0],
     )  # fmt: skip
 
     def compiled(loss=None, metrics=None, loss_weights=None):
         optimizer = None if loss is None else keras.optimizers.serialize(model.optimizer)
         given = {
-            "model": _net.keras_bytes(model), "compiled": _keras_given.compiled(model), "optimizer": optimizer, "loss_weights": loss_weights,
-            "loss": None if loss is None else pickle.dumps(loss), "metrics": None if metrics is None else pickle.dumps(metrics),
+            "model": _net.keras_bytes(model), "compiled": _keras_given.compiled(model), "optimizer": optimizer,
+            "loss_weights": loss_weights,
+            "loss": None if loss is None else pickle.dumps(loss),
+            "metrics": None if metrics is None else pickle.dumps(metrics),
         }  # fmt: skip
         made = _fit_keras._compiled(given, None, None, hora.keras, types.SimpleNamespace(compression=None, passes=1))
         x, y = np.ones((4, 2), np.float32), np.ones((4, 1), np.float32)
@@ -75,14 +79,30 @@ def test_a_run_with_a_dropout_goes_on_as_if_it_had_not_ended(spark, tmp_path):
 
     _cluster.wait_for_slots(spark, 4, 90, print)
     x = np.random.default_rng(0).normal(size=(121, 2))
-    table = spark.createDataFrame([(float(a), float(b), float(2 * a - b)) for a, b in x], "a double, b double, y double")
+    table = spark.createDataFrame(
+        [(float(a), float(b), float(2 * a - b)) for a, b in x], "a double, b double, y double"
+    )
     keras.utils.set_random_seed(0)
     layers = keras.layers
-    model = keras.Sequential([keras.Input((2,)), layers.Dense(8, "relu"), layers.Dropout(0.5), layers.Dense(1), layers.GaussianNoise(0.1)])
+    frozen = layers.Dense(2, trainable=False)
+    model = keras.Sequential(
+        [
+            keras.Input((2,)), frozen, layers.BatchNormalization(momentum=0.5), layers.Dense(8, "relu"),
+            layers.Dropout(0.5), layers.Dense(1), layers.GaussianNoise(0.1),
+        ]
+    )  # fmt: skip
     model.compile(keras.optimizers.Adam(0.01), "mse", metrics=["mae"])
 
     def fitted(run, epochs):
-        given = {"features": ["a", "b"], "label": "y", "np": 2, "batch_size": 20, "verbose": False, "store": str(tmp_path)}
+        given = {
+            "features": ["a", "b"],
+            "label": "y",
+            "np": 2,
+            "batch_size": 20,
+            "verbose": False,
+            "validation": 0.2,
+            "store": str(tmp_path),
+        }
         return hora.spark.Estimator(model, **given, run_id=run, epochs=epochs).fit(table)
 
     whole = fitted("whole", 3)
@@ -90,3 +110,47 @@ def test_a_run_with_a_dropout_goes_on_as_if_it_had_not_ended(spark, tmp_path):
     parts = fitted("parts", 3)
     assert parts.history == whole.history and len({h["loss"] for h in whole.history}) == 3
     assert all(np.array_equal(a, b) for a, b in zip(parts.model.get_weights(), whole.model.get_weights(), strict=True))
+    kernel = frozen.get_weights()[0]
+    assert any(np.array_equal(kernel, a) for a in whole.model.get_weights())
+
+
+@longer
+@pytest.mark.parametrize("np_", [1, 2])
+def test_a_metric_of_validation_is_that_of_all_its_rows(spark, np_):
+    """Of rare positives, of which most batches have none or one."""
+    import keras
+
+    _cluster.wait_for_slots(spark, 4, 90, print)
+    chance = np.random.default_rng(0)
+    truth = (chance.random(1600) < 0.03).astype(float)
+    a = truth + chance.normal(size=1600) * 0.7
+    table = spark.createDataFrame(
+        [(float(x), float(t), True) for x, t in zip(a, truth, strict=True)], "a double, y double, held boolean"
+    )
+    table = table.union(spark.createDataFrame([(0.5, 1.0, False), (-0.5, 0.0, False)] * 4, table.schema))
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, "sigmoid", kernel_initializer="ones")])
+
+    class Share(keras.metrics.Metric):
+        """A metric of the user's own, which is no sum: the largest share of positives in a batch."""
+
+        def __init__(self, **given):
+            super().__init__(**given)
+            self.most = self.add_variable((), "zeros", name="most")
+
+        def update_state(self, y_true, y_pred, sample_weight=None):
+            self.most.assign(keras.ops.maximum(self.most, keras.ops.max(keras.ops.cast(y_true, "float32"))))
+
+        def result(self):
+            return self.most.value
+
+    metrics = [keras.metrics.AUC(name="auc"), keras.metrics.Recall(0.7, name="recall"), Share(name="share")]
+    model.compile(keras.optimizers.SGD(1e-3), "binary_crossentropy", metrics=metrics)
+    given = {"features": ["a"], "label": "y", "np": np_, "epochs": 1, "batch_size": 4, "validation": "held"}
+    e = hora.spark.Estimator(model, **given, validation_batch_size=32, custom_objects={"Share": Share}, verbose=False)
+    said = e.fit(table)
+    fitted = said.model
+    fitted.compile("sgd", "binary_crossentropy", metrics=metrics)
+    right = fitted.evaluate(a[:, None].astype(np.float32), truth[:, None], verbose=0, return_dict=True)
+    print({k: (said.history[0][f"val_{k}"], v) for k, v in right.items()})
+    for name, value in right.items():
+        assert said.history[0][f"val_{name}"] == pytest.approx(value, abs=1e-5), name

@@ -28,7 +28,15 @@ def table(spark):
 
 def estimator(**more):
     torch.manual_seed(1)
-    given = {"loss": "mse", "features": ["a", "b"], "label": "y", "np": 1, "learning_rate": 0.1, "batch_size": 25, "verbose": False}
+    given = {
+        "loss": "mse",
+        "features": ["a", "b"],
+        "label": "y",
+        "np": 1,
+        "learning_rate": 0.1,
+        "batch_size": 25,
+        "verbose": False,
+    }
     return hora.spark.Estimator(torch.nn.Linear(2, 1), **{"optimizer": torch.optim.SGD} | given | more)
 
 
@@ -52,13 +60,16 @@ def test_a_run_is_of_one_table_and_of_what_was_said(table, tmp_path):
     refused(other + r"119 rows", table.where(f"a < {table.agg(F.max('a')).first()[0]}"))
     refused(other + r"120 rows", table.withColumn("y", F.col("y") + F.when(F.col("a") > 1.5, 0.001).otherwise(0.0)))
     refused(r"begun with loss='mse' and would go on with 'mae'; give another run_id", table, loss="mae")
-    refused(r"begun with optimizer='torch.optim.sgd.SGD' and would go on with '.*Adam'", table, optimizer=torch.optim.Adam)
+    refused(
+        r"begun with optimizer='torch.optim.sgd.SGD' and would go on with '.*Adam'", table, optimizer=torch.optim.Adam
+    )
     e = estimator(**given)
     e.model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 1))
     with pytest.raises(hora.HoraError, match=r"begun with model='Linear \w+' and would go on with 'Sequential"):
         e.fit(table)
     folds = CrossValidator(
-        estimator=Pipeline(stages=[estimator(**given | {"run_id": "folds"})]), estimatorParamMaps=[{}, {}], numFolds=2, seed=1,
+        estimator=Pipeline(stages=[estimator(**given | {"run_id": "folds"})]), estimatorParamMaps=[{}, {}], numFolds=2,
+        seed=1,
         evaluator=RegressionEvaluator(labelCol="y"),
     )  # fmt: skip
     with pytest.raises(hora.HoraError, match=r"run_id='folds' was begun on other rows"):
@@ -103,7 +114,9 @@ def test_two_fits_of_one_run_at_once(table, tmp_path):
         Path(f"{tmp_path}/runs/s/seal").write_text("another")
         return columns
 
-    with pytest.raises(hora.HoraError, match=r"the run 's' in the store .* is another fit's; give each fit a run_id of its own"):
+    with pytest.raises(
+        hora.HoraError, match=r"the run 's' in the store .* is another fit's; give each fit a run_id of its own"
+    ):
         estimator(**given | {"run_id": "s"}, transform=seal).fit(table)
 
 
@@ -146,7 +159,9 @@ def test_nan_is_a_value_of_features_and_of_nothing_else(table):
         return table.withColumn(name, F.when(F.col("held"), F.lit(float("nan"))).otherwise(F.col(name)))
 
     fill = estimator(transform=lambda columns: columns | {"a": np.nan_to_num(columns["a"])})
-    with pytest.warns(UserWarning, match=r"Estimator.fit: there is NaN in 'a' \(24 rows\), which the model is given as it is"):
+    with pytest.warns(
+        UserWarning, match=r"Estimator.fit: there is NaN in 'a' \(24 rows\), which the model is given as it is"
+    ):
         fitted = fill.fit(holed("a"))
     assert np.isfinite(fitted.history[0]["loss"])
     scored = hora.spark.predict(fitted, holed("a")).where("held").first()
@@ -179,7 +194,9 @@ def test_a_torn_checkpoint_leaves_the_one_before():
     assert restored() == (3, b"again", [{"epoch": 3}])
     for each in store.checkpoints:
         store._fs.pipe_file(store.path(f"runs/r/{each}"), b"torn")
-    with pytest.raises(hora.HoraError, match=r"the checkpoint of run_id='r' in the store memory://hora-torn is damaged"):
+    with pytest.raises(
+        hora.HoraError, match=r"the checkpoint of run_id='r' in the store memory://hora-torn is damaged"
+    ):
         restored()
     store._fs.rm(store.path("runs/r/checkpoint.other"))
     assert restored() == (0, None, [])  # the first write of all was torn

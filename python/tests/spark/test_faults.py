@@ -23,10 +23,13 @@ def test_some_faults(spark, tmp_path):
         print(faults.one(spark, chance, kind, tmp_path / str(i), comes_and_goes=i % 2 == 0 or SOAK))
 
 
-@pytest.mark.skipif(not SOAK and os.environ.get("HORA_SPARK") != "all", reason="needs a cluster of its own (make test-spark, make soak)")
+@pytest.mark.skipif(
+    not SOAK and os.environ.get("HORA_SPARK") != "all", reason="needs a cluster of its own (make test-spark, make soak)"
+)
 @pytest.mark.skipif(not hosts.possible(), reason="needs root")
 def test_a_cluster_of_hosts(tmp_path):
-    """A master and two workers, each a host of its own: test_front_ends.py's program, and a cut cable; in make soak 49 other faults."""
+    """A master and two workers, each a host of its own: test_front_ends.py's program, and a cut cable; in make soak 49
+    other faults."""
     count = int(os.environ.get("HORA_TEST_FAULTS", "50" if SOAK else "1"))
     print(f"replay with HORA_TEST_SEED={SEED}")
     net = hosts.Hosts(tmp_path, "driver", "one", "two")
@@ -34,7 +37,16 @@ def test_a_cluster_of_hosts(tmp_path):
         cluster = hosts.Standalone(tmp_path, net)
         (tmp_path / "session").mkdir()
         driver = net.start(
-            1, [sys.executable, faults.__file__, str(tmp_path / "session"), str(count), str(SEED), str(net.holder), *map(str, net.pids)]
+            1,
+            [
+                sys.executable,
+                faults.__file__,
+                str(tmp_path / "session"),
+                str(count),
+                str(SEED),
+                str(net.holder),
+                *map(str, net.pids),
+            ],
         )
         try:
             code = driver.wait(300 + 2 * faults.LIMIT * count)

@@ -24,7 +24,7 @@ def example(folder: str, name: str):
     return module
 
 
-@pytest.mark.parametrize("np", [-2, 2])
+@pytest.mark.parametrize("np", [pytest.param(-2, marks=longer), 2])  # the runner's example has -2 too
 @pytest.mark.parametrize("verbosity", ["all", pytest.param("log_callback_only", marks=longer)])
 def test_one_program_says_the_same_everywhere(whole, np, verbosity):
     same.check(np, verbosity)
@@ -48,7 +48,9 @@ ALL = pytest.mark.skipif(os.environ.get("HORA_SPARK") != "all", reason="needs a 
 )
 def test_one_program_says_the_same_in_a_session_of_its_own(master, tmp_path):
     """The standalone cluster is test_faults.py's, on hosts of its own."""
-    done = subprocess.run([sys.executable, same.__file__, master, tmp_path], capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, same.__file__, master, tmp_path], capture_output=True, text=True, timeout=300
+    )
     assert done.stdout.endswith("the same\n"), done.stdout + done.stderr
 
 
@@ -119,7 +121,8 @@ def test_the_tensorflow_example(whole, capsys, monkeypatch):
 
 
 @pytest.mark.skipif(
-    os.environ.get("HORA_SPARK") != "all", reason="trains for longer; test_horovod_estimators.py has the main path (make test-spark)"
+    os.environ.get("HORA_SPARK") != "all",
+    reason="trains for longer; test_horovod_estimators.py has the main path (make test-spark)",
 )
 def test_the_estimators_example(whole, capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "path", [*sys.path, *(str(beside.folder(n)) for n in ("tensorflow", "jax"))])

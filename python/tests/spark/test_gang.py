@@ -31,7 +31,8 @@ def where():
 
     hora.init()
     return {
-        "sum": hora.allreduce(hora.rank() + 1), "rank": hora.rank(), "local": hora.local_rank(), "cross": hora.cross_rank(), "pid": os.getpid(),
+        "sum": hora.allreduce(hora.rank() + 1), "rank": hora.rank(), "local": hora.local_rank(),
+        "cross": hora.cross_rank(), "pid": os.getpid(),
         "parent": os.getppid(), "fusion": os.environ.get("HOROVOD_FUSION_THRESHOLD"), "more": os.environ.get("MORE"),
     }  # fmt: skip
 
@@ -40,7 +41,9 @@ def test_every_rank_gives_its_result(spark, monkeypatch, capfd):
     monkeypatch.setenv("HOROVOD_FUSION_THRESHOLD", "1000000")  # read when run is called
     got = hora.spark.run(where, np=4, env={"MORE": "yes"})
     assert [g["rank"] for g in got] == [0, 1, 2, 3] and {g["sum"] for g in got} == {10}
-    assert [g["local"] for g in got] == [0, 1, 2, 3] and {g["cross"] for g in got} == {0}, "executors of a machine are one host"
+    assert [g["local"] for g in got] == [0, 1, 2, 3] and {g["cross"] for g in got} == {0}, (
+        "executors of a machine are one host"
+    )
     assert {(g["fusion"], g["more"]) for g in got} == {("1000000", "yes")}
     assert len({g["pid"] for g in got}) == 4 and ended([g["pid"] for g in got], SLACK)
 
@@ -55,7 +58,9 @@ def test_a_local_rank_is_the_place_of_its_own_device(spark):
         return hora.local_rank(), os.environ["CUDA_VISIBLE_DEVICES"].split(","), os.environ["HORA_SPARK_TASK_DEVICES"]
 
     got = hora.spark.run(work, np=4)
-    assert len({tuple(all_) for _, all_, _ in got}) == 1 and len(set(got[0][1])) == 4, "all see those of the job on the host"
+    assert len({tuple(all_) for _, all_, _ in got}) == 1 and len(set(got[0][1])) == 4, (
+        "all see those of the job on the host"
+    )
     assert [all_[local] for local, all_, _ in got] == [mine for _, _, mine in got]
 
 
@@ -188,7 +193,8 @@ def test_what_is_asked_for_wrongly_is_said_before_anything_starts(spark, monkeyp
         return context.master
 
     with pytest.raises(
-        hora.HoraError, match=r"variable 'context' \(a pyspark.*SparkContext\) in line \d+ of test_gang.py, which cannot be pickled"
+        hora.HoraError,
+        match=r"variable 'context' \(a pyspark.*SparkContext\) in line \d+ of test_gang.py, which cannot be pickled",
     ):
         hora.spark.run(work, np=1)
 
@@ -317,7 +323,9 @@ def test_an_executor_is_lost_before_a_rank_has_begun(spark, monkeypatch, tmp_pat
             from pyspark import TaskContext
 
             marks = [f"{tmp_path}/{i}" for i in range(kills)]
-            if TaskContext.get().partitionId() == 1 and (mark := next((m for m in marks if not os.path.exists(m)), None)):
+            if TaskContext.get().partitionId() == 1 and (
+                mark := next((m for m in marks if not os.path.exists(m)), None)
+            ):
                 open(mark, "w").close()
                 pid = os.getppid()
                 while b"java" not in open(f"/proc/{pid}/cmdline", "rb").read().split(b"\0")[0]:

@@ -75,14 +75,17 @@ def model_fn(features, labels, mode, params, config):
                     f.write(f"{session.run(step)}\n")
 
         hooks.append(Tells())
-    return tf.estimator.EstimatorSpec(mode=mode, loss=loss, train_op=optimizer.minimize(loss, global_step=step), training_hooks=hooks)
+    return tf.estimator.EstimatorSpec(
+        mode=mode, loss=loss, train_op=optimizer.minimize(loss, global_step=step), training_hooks=hooks
+    )
 
 
 def estimator(folder, **more):
     from sparkdl.estimators.horovod_estimator.estimator import HorovodEstimator
 
     given = dict(
-        modelFn=model_fn, featureMapping={"point": "x"}, modelDir=str(folder), labelCol="label", batchSize=40, maxSteps=20,
+        modelFn=model_fn, featureMapping={"point": "x"}, modelDir=str(folder), labelCol="label", batchSize=40,
+        maxSteps=20,
         modelFnParams={"rate": 0.5}, np=2,
     )  # fmt: skip
     return HorovodEstimator(**(given | more))
@@ -101,17 +104,21 @@ def test_a_model_is_trained_kept_and_gone_on_with(table, tmp_path):
     folder = tmp_path / "model"
     fitted = estimator(folder, isValidationCol="held").fit(table)
     assert [h["step"] for h in fitted.history] == [20] and fitted.history[0]["val_accuracy"] > 0.9
-    found = fitted.transform(table)
+    found = fitted.transform(table).orderBy("point")
     assert found.schema["predictions"].dataType.simpleString() == "struct<probabilities:array<double>,classes:bigint>"
     rows = found.collect()
     assert np.mean([r.predictions.classes == r.label for r in rows]) > 0.9
     assert all(abs(sum(r.predictions.probabilities) - 1) < 1e-5 for r in rows)
-    listed = hora.spark.predict(fitted, table, output="said").collect()  # all that it predicts, one after the other
+    listed = (
+        hora.spark.predict(fitted, table, output="said").orderBy("point").collect()
+    )  # all that it predicts, one after the other
     assert [r.said for r in listed] == [[*r.predictions.probabilities, r.predictions.classes] for r in rows]
     assert glob.glob(f"{folder}/events.out.tfevents.*") and glob.glob(f"{folder}/eval/events.out.tfevents.*")
     (exported,) = glob.glob(f"{folder}/export/*")
     clean = os.environ | {"PYTHONPATH": str(beside.folder("tensorflow"))}
-    done = subprocess.run([sys.executable, "-c", LOAD, exported, str(folder)], env=clean, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", LOAD, exported, str(folder)], env=clean, capture_output=True, text=True
+    )
     assert done.returncode == 0 and done.stdout.startswith("[1, 0] []\n") and "('global_step', [])" in done.stdout, (
         done.stdout + done.stderr
     )
@@ -120,8 +127,13 @@ def test_a_model_is_trained_kept_and_gone_on_with(table, tmp_path):
     estimator(folder, maxSteps=30).write().overwrite().save(str(tmp_path / "unfitted"))
     from sparkdl.estimators.horovod_estimator.estimator import HorovodEstimator, TFTransformer
 
+    kept = hora.spark.predict(str(tmp_path / "fitted"), table, output="said").orderBy("point").collect()
+    assert [r.said for r in kept] == [r.said for r in listed]
     again = TFTransformer.load(str(tmp_path / "fitted"))
-    assert again.transform(table).select("predictions").collect() == [(r.predictions,) for r in rows] and again.history == fitted.history
+    assert (
+        again.transform(table).orderBy("point").select("predictions").collect() == [(r.predictions,) for r in rows]
+        and again.history == fitted.history
+    )
     further = HorovodEstimator.load(str(tmp_path / "unfitted"))
     assert further.getMaxSteps() == 30 and further.getModelDir() == str(folder)
     assert [h["step"] for h in further.fit(table).history] == [30]
@@ -143,20 +155,30 @@ def test_a_kill_costs_the_steps_since_the_last_commit(table, tmp_path, who):
 
     def quiet():
         try:
-            estimator(tmp_path / "quiet").fit(table)
+            estimator(tmp_path / "quiet", isValidationCol="held", batchSize=32).fit(table)
         except Exception as e:
             failed.append(e)
 
     beside_it = threading.Thread(target=quiet)
     beside_it.start()
-    params = {"rate": 0.5, "dies": str(tmp_path / "died"), "begun": str(tmp_path / "begun"), "executor": who == "executor"}
-    estimator(tmp_path / "killed", modelFnParams=params, saveCheckpointsSecs=1e-6).fit(table)
+    params = {
+        "rate": 0.5,
+        "dies": str(tmp_path / "died"),
+        "begun": str(tmp_path / "begun"),
+        "executor": who == "executor",
+    }
+    killed = estimator(
+        tmp_path / "killed", modelFnParams=params, saveCheckpointsSecs=1e-6, isValidationCol="held", batchSize=32
+    ).fit(table)
     beside_it.join()
     if failed:
         raise failed[0]
     assert os.path.exists(tmp_path / "died")
     begun = [int(line) for line in (tmp_path / "begun").read_text().split()]
     assert len(begun) == 2 and begun[0] == 0 and begun[1] in (11, 12), begun
+    print(killed.history)
+    assert [h["step"] for h in killed.history] == list(range(1, 21))  # those before the restart too
+    assert all("val_accuracy" in h for h in killed.history)
     assert weights(tmp_path / "killed") == weights(tmp_path / "quiet")
 
 
@@ -171,8 +193,12 @@ def test_a_cross_validator_s_fits_run_at_once_in_folders_of_their_own(table, tmp
             return np.mean([r.predictions.classes == r.label for r in dataset.select("predictions", "label").collect()])
 
     e = estimator(tmp_path, np=1)
-    grid = ParamGridBuilder().addGrid(e.modelFnParams, [{"rate": 0.5}, {"rate": -0.5}]).build()  # the second learns the opposite
-    found = CrossValidator(estimator=e, estimatorParamMaps=grid, evaluator=Right(), numFolds=2, parallelism=2, seed=1).fit(table)
+    grid = (
+        ParamGridBuilder().addGrid(e.modelFnParams, [{"rate": 0.5}, {"rate": -0.5}]).build()
+    )  # the second learns the opposite
+    found = CrossValidator(
+        estimator=e, estimatorParamMaps=grid, evaluator=Right(), numFolds=2, parallelism=2, seed=1
+    ).fit(table)
     assert found.avgMetrics[0] > 0.9 > 0.1 > found.avgMetrics[1], found.avgMetrics
     folders = glob.glob(f"{tmp_path}/maps/*")
     assert len(folders) == 4 and all(glob.glob(f"{f}/model.ckpt-20.index") for f in folders), folders
@@ -210,7 +236,10 @@ def canned(features, labels, mode):
     ("given", "said"),
     [
         ({"modelFn": canned}, "tf.estimator.DNNClassifier is not in TensorFlow 2"),
-        ({"modelFnParams": {"rate": 0.5, "wrapped": False}}, "the ranks' weights differ after a step .* hvd.DistributedOptimizer"),
+        (
+            {"modelFnParams": {"rate": 0.5, "wrapped": False}},
+            "the ranks' weights differ after a step .* hvd.DistributedOptimizer",
+        ),
     ],
 )
 def test_refused_by_the_ranks(table, tmp_path, given, said):

@@ -33,7 +33,8 @@ def sees(*names):
 
 
 def trains(path, first):
-    """Steps until PATH/end is there; each process leaves its id in PATH/SIZE for the sizes of the job that it has trained at.
+    """Steps until PATH/end is there; each process leaves its id in PATH/SIZE for the sizes of the job that it has
+    trained at.
 
     The hub begins with fewer than `first` where the others come seconds later: such a job ends at once.
     """
@@ -82,7 +83,8 @@ def trained(folder: Path, n: int) -> list[int]:
 
 
 def loses(folder: Path, sizes: tuple[int, ...], last: int | None) -> tuple[set[int], float] | None:
-    """Take a worker of the job at each size, and end it at the last; who was there, and when the last was taken; None of one that began with fewer."""
+    """Take a worker of the job at each size, and end it at the last; who was there, and when the last was taken; None
+    of one that began with fewer."""
     seen: set[int] = set()
     try:
         for n in sizes:
@@ -102,7 +104,8 @@ def loses(folder: Path, sizes: tuple[int, ...], last: int | None) -> tuple[set[i
 
 
 def elastic(path: Path, *sizes: int, last: int | None = None, **given):
-    """An elastic job that loses a worker at each size and may end at the last: its results or its error, and seconds from the last loss to its end."""
+    """An elastic job that loses a worker at each size and may end at the last: its results or its error, and seconds
+    from the last loss to its end."""
     for attempt in range(5):
         folder = path / str(attempt)
         for n in range(1, sizes[0] + 1):
@@ -113,7 +116,12 @@ def elastic(path: Path, *sizes: int, last: int | None = None, **given):
             losing = pool.submit(loses, folder, sizes, last)
             try:
                 got = horovod.spark.run_elastic(
-                    trains, (str(folder), sizes[0]), num_proc=sizes[0], stdout=io.StringIO(), stderr=io.StringIO(), **given
+                    trains,
+                    (str(folder), sizes[0]),
+                    num_proc=sizes[0],
+                    stdout=io.StringIO(),
+                    stderr=io.StringIO(),
+                    **given,
                 )
             except RuntimeError as e:
                 got = e
@@ -160,7 +168,11 @@ def test_network_interfaces_in_their_order(whole, form):
 
 @pytest.mark.parametrize(
     ("run", "nics"),
-    [("run", "nosuch0"), pytest.param("run", ["lo", "nosuch0"], marks=longer), pytest.param("run_elastic", ["nosuch0"], marks=longer)],
+    [
+        ("run", "nosuch0"),
+        pytest.param("run", ["lo", "nosuch0"], marks=longer),
+        pytest.param("run_elastic", ["nosuch0"], marks=longer),
+    ],
 )
 def test_a_network_interface_that_no_host_has(whole, run, nics):
     """The job does not wait for its start to be over."""
@@ -168,7 +180,9 @@ def test_a_network_interface_that_no_host_has(whole, run, nics):
     with pytest.raises(RuntimeError) as e:
         getattr(horovod.spark, run)(sees, num_proc=2, nics=nics, start_timeout=60, stderr=io.StringIO())
     assert time.monotonic() - began < 60
-    assert str(e.value).startswith(f"horovod.spark.{run}: use network interface nosuch0: this host has none of that name: name one of lo")
+    assert str(e.value).startswith(
+        f"horovod.spark.{run}: use network interface nosuch0: this host has none of that name: name one of lo"
+    )
 
 
 @longer
@@ -210,7 +224,9 @@ def test_too_few_workers_are_waited_for_as_long_as_elastic_timeout(whole, tmp_pa
 def test_a_job_that_begins_anew_too_often_ends(whole, tmp_path):
     error, _ = elastic(tmp_path, 3, 2, min_num_proc=1, reset_limit=1)
     assert isinstance(error, RuntimeError), error
-    assert str(error).endswith("it has begun anew 1 time, which is its limit (--reset-limit): see why workers come and go, or raise it")
+    assert str(error).endswith(
+        "it has begun anew 1 time, which is its limit (--reset-limit): see why workers come and go, or raise it"
+    )
 
 
 @longer

@@ -16,7 +16,9 @@ pytest.importorskip("torch")
 
 @pytest.mark.skipif(os.environ.get("HORA_SPARK") != "all", reason="a session of its own (make test-spark)")
 def test_what_is_larger_than_the_driver_takes(tmp_path):
-    done = subprocess.run([sys.executable, Path(limits.__file__), tmp_path], stdout=subprocess.PIPE, text=True, timeout=400)
+    done = subprocess.run(
+        [sys.executable, Path(limits.__file__), tmp_path], stdout=subprocess.PIPE, text=True, timeout=400
+    )
     said = dict(json.loads(line) for line in done.stdout.splitlines() if line.startswith("["))
     more = "larger than the driver takes; raise spark.driver.maxResultSize, or"
     assert said == {

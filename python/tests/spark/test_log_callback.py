@@ -1,4 +1,5 @@
-"""sparkdl's Keras callback on a cluster: its lines alone come to the driver, with the epochs' and, where asked for, the batches' metrics."""
+"""sparkdl's Keras callback on a cluster: its lines alone come to the driver, with the epochs' and, where asked for, the
+batches' metrics."""
 
 from __future__ import annotations
 

@@ -71,7 +71,9 @@ def test_a_worker_of_spark_s_is_left_as_it_was(spark):
         import pyarrow as pa
 
         for b in batches:
-            yield pa.RecordBatch.from_pydict({"seen": [f"{os.getpid()} {os.environ.get('CUDA_VISIBLE_DEVICES')}"] * b.num_rows})
+            yield pa.RecordBatch.from_pydict(
+                {"seen": [f"{os.getpid()} {os.environ.get('CUDA_VISIBLE_DEVICES')}"] * b.num_rows}
+            )
 
     def work():
         import os
@@ -119,7 +121,9 @@ def seen_gpus(num_slots: int, **more) -> list[list[list[str]]]:
         from pyspark import BarrierTaskContext
 
         context = BarrierTaskContext.get()
-        return context.allGather(f"{os.environ['CUDA_VISIBLE_DEVICES']} of {','.join(context.resources()['gpu'].addresses)}")
+        return context.allGather(
+            f"{os.environ['CUDA_VISIBLE_DEVICES']} of {','.join(context.resources()['gpu'].addresses)}"
+        )
 
     told = MirroredStrategyRunner(num_slots=num_slots, use_custom_strategy=True, **more).run(work)
     return [[sorted(filter(None, part.split(","))) for part in t.split(" of ")] for t in told]
@@ -169,8 +173,13 @@ def test_tasks_with_several_gpus_each(tmp_path):
         assert [len(mine) for mine, _ in tasks] == counts, said
         assert all(set(mine) <= set(given) and len(given) == 2 for mine, given in tasks), said
         assert len({gpu for mine, _ in tasks for gpu in mine}) == int(slots)
-        assert (f"{len(tasks)} tasks have {2 * len(tasks)} GPUs in all, of which {slots} are used" in warned) == (slots in "13"), warned
-    assert "MirroredStrategyRunner: tasks=3, the cluster has 2 task slots: give tasks=2 or less, or more executors" in said["more"]
+        assert (f"{len(tasks)} tasks have {2 * len(tasks)} GPUs in all, of which {slots} are used" in warned) == (
+            slots in "13"
+        ), warned
+    assert (
+        "MirroredStrategyRunner: tasks=3, the cluster has 2 task slots: give tasks=2 or less, or more executors"
+        in said["more"]
+    )
     assert said["more"].endswith("; num_slots=5 takes 3 tasks, of 2 GPUs each")
     assert [mine for mine, _ in said["cpu"]] == [[], []]
 
@@ -187,7 +196,9 @@ def test_tasks_that_share_a_gpu_are_refused(tmp_path):
 @pytest.mark.skipif(os.environ.get("HORA_SPARK") != "all", reason="needs a session of its own (make test-spark)")
 def test_under_ssl_it_is_asked_for_and_gpus_are_those_that_executors_may_see(tmp_path):
     """TensorFlow's own connections are in clear, whatever Spark's are."""
-    said = among_gpus(tmp_path, "behind_ssl", **{"spark.ssl.enabled": "true", "spark.executorEnv.CUDA_VISIBLE_DEVICES": "7,GPU-6,5,4"})
+    said = among_gpus(
+        tmp_path, "behind_ssl", **{"spark.ssl.enabled": "true", "spark.executorEnv.CUDA_VISIBLE_DEVICES": "7,GPU-6,5,4"}
+    )
     assert said["refused"] == (
         "RuntimeError: MirroredStrategyRunner: spark.ssl.enabled is true, and what TensorFlow's workers say to each other would not be encrypted; "
         "set tensorflow.spark.distributor.ignoreSsl=true if that may be"
@@ -195,7 +206,9 @@ def test_under_ssl_it_is_asked_for_and_gpus_are_those_that_executors_may_see(tmp
     assert (said["local"], said["allowed"], said["other"]) == ("ran", "ran", ["ran", "ran"])
     visible = ["7", "GPU-6", "5", "4"]  # into which the addresses that Spark gives are indices
     for tasks in said["indexed"]:
-        assert all(mine == [visible[int(given[0])]] for mine, given in tasks) and len({mine[0] for mine, _ in tasks}) == 4, said
+        assert (
+            all(mine == [visible[int(given[0])]] for mine, given in tasks) and len({mine[0] for mine, _ in tasks}) == 4
+        ), said
 
 
 def test_local_mode_leaves_the_variable_as_it_was(spark, monkeypatch):
@@ -288,13 +301,23 @@ def waits(path, how):
         ("raise", KeyError, "no such column"),
         ("exit", RuntimeError, r"rank 1 on .* ended with sys.exit\(3\); raise an exception"),
         ("agent", RuntimeError, "lost host|the Python worker of a task on"),
-        ("die", RuntimeError, "the Python worker of a task on .* ended while the function ran: look at its executor's log"),
-        ("executor", RuntimeError, "what had started its agent there has ended|the Python worker of a task on|Spark lost executor"),
+        (
+            "die",
+            RuntimeError,
+            "the Python worker of a task on .* ended while the function ran: look at its executor's log",
+        ),
+        (
+            "executor",
+            RuntimeError,
+            "what had started its agent there has ended|the Python worker of a task on|Spark lost executor",
+        ),
     ],
 )
 def test_the_first_that_fails_ends_the_others_wherever_they_are(spark, tmp_path, how, error, words):
     with pytest.raises(error, match=words):
-        MirroredStrategyRunner(num_slots=2, use_gpu=False, use_custom_strategy=True).run(waits, path=str(tmp_path), how=how)
+        MirroredStrategyRunner(num_slots=2, use_gpu=False, use_custom_strategy=True).run(
+            waits, path=str(tmp_path), how=how
+        )
     assert time.time() - float((tmp_path / "when").read_text()) < 20  # 3 to 6 s where nothing else runs
     ends.told(tmp_path, 2)
     own = (
@@ -311,7 +334,9 @@ def test_a_job_that_is_cancelled_leaves_nothing(spark, tmp_path):
     found = []
     threading.Thread(target=cancel, daemon=True).start()
     with pytest.raises(RuntimeError, match="ancelled"):
-        MirroredStrategyRunner(num_slots=2, use_gpu=False, use_custom_strategy=True).run(waits, path=str(tmp_path), how="wait")
+        MirroredStrategyRunner(num_slots=2, use_gpu=False, use_custom_strategy=True).run(
+            waits, path=str(tmp_path), how="wait"
+        )
     assert len(found) == 6 and ends.ended(found, 2)
 
 
@@ -331,7 +356,9 @@ def test_a_driver_that_is_killed_leaves_nothing(tmp_path):
     for name in ("session", "told"):
         (tmp_path / name).mkdir()
     (tmp_path / "driver.py").write_text(DRIVER)
-    driver = subprocess.Popen([sys.executable, tmp_path / "driver.py", Path(__file__).parent, tmp_path / "session", tmp_path / "told"])
+    driver = subprocess.Popen(
+        [sys.executable, tmp_path / "driver.py", Path(__file__).parent, tmp_path / "session", tmp_path / "told"]
+    )
     try:
         found = ends.told(tmp_path / "told", 2, 150, driver)
     finally:
@@ -365,12 +392,16 @@ def test_refused_before_it_starts(whole, spark, monkeypatch):
         run(9, int, use_gpu=False)
     with pytest.raises(hora.HoraError, match="num_slots=7, the cluster has 4 task slots: give num_slots=4 or less"):
         run(7, int)
-    with pytest.raises(hora.ArgumentError, match=r"work uses the variable 'spark' \(a pyspark\..*SparkSession\) in line"):
+    with pytest.raises(
+        hora.ArgumentError, match=r"work uses the variable 'spark' \(a pyspark\..*SparkSession\) in line"
+    ):
         run(1, work, use_gpu=False)
     spark.conf.set("spark.sql.legacy.setCommandRejectsSparkCoreConfs", "false")
     spark.conf.set("spark.dynamicAllocation.enabled", "true")
     try:
-        with pytest.raises(hora.HoraError, match="where Spark starts no gang: set spark.dynamicAllocation.enabled=false$"):
+        with pytest.raises(
+            hora.HoraError, match="where Spark starts no gang: set spark.dynamicAllocation.enabled=false$"
+        ):
             run(1, int, use_gpu=False)
     finally:
         spark.conf.unset("spark.dynamicAllocation.enabled")
@@ -380,7 +411,9 @@ def test_refused_before_it_starts(whole, spark, monkeypatch):
 def test_tasks_that_do_not_all_start_have_a_limit(spark, monkeypatch):
     monkeypatch.setenv("HORA_START_TIMEOUT", "3")
     monkeypatch.setattr(_cluster, "wait_for_slots", lambda *a: None)  # as under Connect, which does not tell
-    with pytest.raises(hora.HoraError, match="of 9 workers started in 3 s: the cluster may have fewer than 9 free task slots"):
+    with pytest.raises(
+        hora.HoraError, match="of 9 workers started in 3 s: the cluster may have fewer than 9 free task slots"
+    ):
         MirroredStrategyRunner(num_slots=9, use_gpu=False, use_custom_strategy=True).run(int)
 
 

@@ -17,8 +17,8 @@ import pytest
 
 import hora
 from hora import _run as programs
-from hora import _task
-from hora.spark import _beside, _cluster, _ended, _hub, _refusals, _run
+from hora import _task, _travel
+from hora.spark import _beside, _cluster, _ended, _hub, _refusals, _run, _spoken, frontend
 from hora.spark import _task as in_task
 
 LOST = "hora: lost host vm: what had started its agent there has ended\n"
@@ -51,7 +51,9 @@ def test_who_was_ended_after_a_host_was_lost_did_not_fail(tmp_path, said, spark,
         raise e.value.error
 
 
-CAME_THROUGH = "".join(f"\tat org.apache.spark.scheduler.{m}(DAGScheduler.scala:1)\n" for m in ("cancelRunningStages", "interruptTasks"))
+CAME_THROUGH = "".join(
+    f"\tat org.apache.spark.scheduler.{m}(DAGScheduler.scala:1)\n" for m in ("cancelRunningStages", "interruptTasks")
+)
 BARRIER = f"""An error occurred while calling o1.collectToPython.
 : org.apache.spark.SparkException: Could not recover from a failed barrier ResultStage. Most recent failure reason: barrier task 1 failed.
 {CAME_THROUGH}"""
@@ -134,9 +136,9 @@ class NoCluster:
 @pytest.fixture
 def no_cluster(monkeypatch):
     setting = lambda spark, name, default="": default or "local[3]" * (name == "spark.master")
-    for module in (hora.spark, _cluster):  # the former's names are the latter's, also when they are put back
-        monkeypatch.setattr(module, "setting", setting)
-        monkeypatch.setattr(module, "active", NoCluster)
+    for module in (frontend, _cluster):  # the former's names are the latter's, also when they are put back
+        monkeypatch.setattr(module, "spark_setting", setting)
+        monkeypatch.setattr(module, "active_session", NoCluster)
     monkeypatch.setattr(_cluster, "session", lambda spark: NoCluster())
     monkeypatch.setattr(_cluster, "slots", lambda spark: 3)
     pytest.importorskip("pyspark")
@@ -204,10 +206,14 @@ def test_who_was_called_speaks_of_its_own_arguments(no_cluster, call, words):
 
 
 def test_a_worker_speaks_for_who_was_called():
-    payload = _run.pack(threading.Lock, (), {}, "HorovodRunner")
+    payload = _travel.pack(threading.Lock, (), {}, "HorovodRunner")
     outcome = pickle.loads(_task._dumps(_task._call(payload, 0)))
-    assert str(outcome["error"]).startswith("HorovodRunner: the return value of allocate_lock (a _thread.lock) cannot be pickled")
-    assert type(outcome["error"]) is hora.ArgumentError and outcome["traceback"] == f"{outcome['error']}\n", "no lines of hora's own"
+    assert str(outcome["error"]).startswith(
+        "HorovodRunner: the return value of allocate_lock (a _thread.lock) cannot be pickled"
+    )
+    assert type(outcome["error"]) is hora.ArgumentError and outcome["traceback"] == f"{outcome['error']}\n", (
+        "no lines of hora's own"
+    )
 
 
 def fits():
@@ -222,7 +228,7 @@ def fails():
 
 @pytest.mark.parametrize("work", [fits, fails])
 def test_what_to_do_where_keras_3_fails_under_a_strategy(tmp_path, capfd, work):
-    (tmp_path / "call").write_bytes(_run.pack(work, (), {}))
+    (tmp_path / "call").write_bytes(_travel.pack(work, (), {}))
     seat = _beside.Seat({})
     try:
         told = {"call": str(tmp_path / "call"), "result": "", "rank": 0, "host": "a", "mark": ""}
@@ -231,14 +237,21 @@ def test_what_to_do_where_keras_3_fails_under_a_strategy(tmp_path, capfd, work):
         seat.close()
     error = pickle.loads(_task._dumps(outcome))["error"]
     advice = "use tf.keras; or train with horovod.tensorflow.keras under sparkdl's HorovodRunner"
-    assert type(error) is ValueError and (advice in outcome["traceback"]) == (advice in capfd.readouterr().err) == (work is fits)
+    assert type(error) is ValueError and (advice in outcome["traceback"]) == (advice in capfd.readouterr().err) == (
+        work is fits
+    )
     if hasattr(error, "add_note"):
         assert any(advice in n for n in getattr(error, "__notes__", [])) == (work is fits)
 
 
 def test_the_first_that_failed_whatever_the_clocks_of_hosts_say(tmp_path):
     """Host b, whose clock is 100 s behind, has an echo of what failed on a."""
-    for rank, host, made, came in ((0, "b", 910.3, 1010.4), (1, "a", 1010.1, 1010.2), (2, "a", 1010.0, 1010.3), (3, "b", 910.6, 1010.7)):
+    for rank, host, made, came in (
+        (0, "b", 910.3, 1010.4),
+        (1, "a", 1010.1, 1010.2),
+        (2, "a", 1010.0, 1010.3),
+        (3, "b", 910.6, 1010.7),
+    ):
         path = tmp_path / f"rank.{rank}"
         path.write_bytes(pickle.dumps({"ok": False, "rank": rank, "host": host, "time": made}))
         os.utime(path, (came, came))
@@ -249,8 +262,10 @@ def test_the_first_that_failed_whatever_the_clocks_of_hosts_say(tmp_path):
 def in_a_task(agent, **more):
     """What a task yields whose agent is this program."""
     config = {
-        "hub": "b:1", "secret": "00", "program": str(agent), "shipped": "", "digest": hashlib.sha256(agent.read_bytes()).hexdigest(),
-        "machine": platform.machine(), "version": hora.__version__, "python": sys.version_info[:2], "feed": False, "openmp": False,
+        "hub": "b:1", "secret": "00", "program": str(agent), "shipped": "",
+        "digest": hashlib.sha256(agent.read_bytes()).hexdigest(),
+        "machine": platform.machine(), "version": hora.__version__, "python": sys.version_info[:2], "feed": False,
+        "openmp": False,
         "unreached": _run._UNREACHED, "first": None, "inside": None, "local": False,
     }  # fmt: skip
     (batch,) = in_task.make(config | more)(iter(()))
@@ -267,17 +282,21 @@ def test_executors_of_another_architecture_use_their_own_program(tmp_path, monke
 
 @pytest.mark.parametrize(
     ("said", "refused"),
-    [("the job has ended: lost host b: silent for 5s", False), ("reach the hub at b:1: refused: look whether the hub runs", True)],
+    [
+        ("the job has ended: lost host b: silent for 5s", False),
+        ("reach the hub at b:1: refused: look whether the hub runs", True),
+    ],
 )
 def test_a_lost_host_is_no_hub_that_was_not_reached(tmp_path, said, refused):
-    """An agent ends with the same code: only where it has not reached its hub is the task's word final, and no new start follows."""
+    """An agent ends with the same code: only where it has not reached its hub is the task's word final, and no new
+    start follows."""
     program = tmp_path / "hora"
     program.write_text(f"#!/bin/sh\necho 'hora: {said}' >&2\nexit 69\n")
     program.chmod(0o755)
     if refused:
         with pytest.raises(RuntimeError, match="the agent on .*: reach the hub at b:1: refused") as e:
             in_a_task(program)
-        assert _cluster.final(e.value)
+        assert _spoken.final(e.value)
     else:
         assert in_a_task(program) == [69]
 
@@ -285,7 +304,9 @@ def test_a_lost_host_is_no_hub_that_was_not_reached(tmp_path, said, refused):
 @pytest.mark.parametrize("local", [False, True])
 def test_what_the_hub_says_on_the_same_terminal_is_said_once(tmp_path, capfd, local):
     program = tmp_path / "hora"
-    program.write_text("#!/bin/sh\necho 'hora: the job has ended: rank 0 failed' >&2; echo 'hora: a warning' >&2\nexit 1\n")
+    program.write_text(
+        "#!/bin/sh\necho 'hora: the job has ended: rank 0 failed' >&2; echo 'hora: a warning' >&2\nexit 1\n"
+    )
     program.chmod(0o755)
     assert in_a_task(program, local=local) == [1]
     end, said = time.monotonic() + 10, ""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import platform
+import subprocess
 import sys
 import types
 from pathlib import Path
 
 import pytest
-from sample import longer
+from sample import classic, longer
 
 import hora
 import hora.spark
-from hora.spark import PartitionEnsemble, _cluster, _packages, _run, predict, register_sql
+from hora.spark import PartitionEnsemble, _cluster, _kinds, _packages, _run, predict, register_sql
 
 pytest.importorskip("pyspark")
 
@@ -42,6 +44,7 @@ def lost():
 
 
 @longer
+@classic
 def test_each_executor_is_asked_and_once(spark, monkeypatch):
     def where(batches):
         import os
@@ -65,12 +68,15 @@ def test_each_executor_is_asked_and_once(spark, monkeypatch):
         try:
             for _ in range(3):  # whichever is asked first
                 with pytest.raises(
-                    hora.HoraError, match=rf"test: 1 of 2 executors \(that on .*, in {folders[lacks]}\) lacks the package '{name}'; inst"
+                    hora.HoraError,
+                    match=rf"test: 1 of 2 executors \(that on .*, in {folders[lacks]}\) lacks the package '{name}'; inst",
                 ):
                     _packages.check(spark, ["numpy", name], "test")
         finally:
             module[has].unlink()
-    with pytest.raises(hora.HoraError, match=f"test: all 2 executors have no package '{name}'; install it in the Python of all workers"):
+    with pytest.raises(
+        hora.HoraError, match=f"test: all 2 executors have no package '{name}'; install it in the Python of all workers"
+    ):
         _packages.check(spark, [name], "test")
     _packages.check(spark, ["numpy", "pyarrow"], "test")
     monkeypatch.setattr(_packages, "_ask", lambda *a: pytest.fail("executors were asked again"))
@@ -98,14 +104,25 @@ def test_whatever_needs_a_package_says_so_before_it_begins(spark, lost, monkeypa
     spark.catalog.dropTempView("packaged")
 
 
+@classic
+def test_executors_without_pyarrow_are_told_of_by_their_python(spark, tmp_path, monkeypatch):
+    """Their Python is one of its own, which has no packages at all; the driver knows it by a name alone."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
+    python = tmp_path / "bare" / "bin" / "python3"
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", str(python))
+    monkeypatch.setattr(_cluster, "_TELLS", 300.0)  # a Python starts slowly on a machine with much to do
+    words = rf"the executors have no pyarrow.* in their Python, {python} on {platform.node()}: install it there, or set PYSPARK_PYTHON"
+    with pytest.raises(hora.HoraError, match=f"^spark.run: {words}"):
+        hora.spark.run(print, np=1)
+    with pytest.raises(hora.HoraError, match=f"^test: {words}"):
+        _packages.check(spark, ["numpy"], "test")
+
+
 @pytest.mark.parametrize("package", ["tf_keras", "keras"])
-def test_a_model_of_keras_2_is_refused(package, spark, monkeypatch):
-    """Keras 2 is tf_keras, or keras itself beside TensorFlow up to 2.15; a model of it would be trained as one of Keras 3."""
-    if package == "keras":
-        monkeypatch.setitem(sys.modules, "keras", types.SimpleNamespace(__version__="2.15.0"))
+def test_a_model_of_keras_goes_by_its_package(package, monkeypatch):
+    """Keras 2 is tf_keras, or keras itself beside TensorFlow up to 2.15."""
+    known = types.SimpleNamespace(__version__="2.15.0")
+    monkeypatch.setitem(sys.modules, package, known)
     layer = type("Layer", (), {"__module__": f"{package}.src.engine.base_layer", "__call__": lambda self, x: x})
-    model = type("Model", (layer,), {"__module__": f"{package}.src.engine.training"})
-    with pytest.raises(
-        hora.ArgumentError, match=rf"one of Keras 2 \({package}\), and Estimator trains those of Keras 3: make it with keras"
-    ):
-        hora.spark.Estimator(model(), loss="mse", features="a", np=1).fit(spark.range(4).selectExpr("id as a", "id as label"))
+    model = type("Model", (layer,), {"__module__": f"{package}.src.engine.training"})()
+    assert _kinds.kind_of(model) == "keras" and _kinds.keras_of(model) is known

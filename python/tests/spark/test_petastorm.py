@@ -20,10 +20,13 @@ TYPES = ["boolean", "byte", "short", "int", "long", "float", "double", "string"]
 
 @pytest.fixture(autouse=True, scope="module")
 def names(spark, tmp_path_factory):
-    """The distribution, which the tests' environments have not installed: its folder here, an archive of it in tasks."""
+    """The distribution, which the tests' environments have not installed: its folder here, an archive of it in
+    tasks."""
     folder = beside.ROOT / "python/migration"
     sys.path.append(str(folder))
-    spark.sparkContext.addPyFile(shutil.make_archive(str(tmp_path_factory.mktemp("names") / "names"), "zip", folder, "petastorm"))
+    spark.sparkContext.addPyFile(
+        shutil.make_archive(str(tmp_path_factory.mktemp("names") / "names"), "zip", folder, "petastorm")
+    )
 
 
 @pytest.fixture
@@ -36,12 +39,17 @@ def cache(spark, tmp_path):
 def frame(spark):
     from pyspark.sql import functions as F
 
-    columns = [F.col("id").cast(t).alias(t) for t in TYPES] + [F.col("id").cast("string").cast("binary").alias("binary")]
+    columns = [F.col("id").cast(t).alias(t) for t in TYPES] + [
+        F.col("id").cast("string").cast("binary").alias("binary")
+    ]
     dates = [
         F.date_add(F.lit("2020-01-01"), F.col("id").cast("int")).alias("date"),
         F.timestamp_seconds(F.col("id") * 3600).alias("timestamp"),
     ]
-    lists = [F.array(F.col("id").cast("double"), F.lit(0.5)).alias("array"), F.array(F.col("id").cast("string")).alias("words")]
+    lists = [
+        F.array(F.col("id").cast("double"), F.lit(0.5)).alias("array"),
+        F.array(F.col("id").cast("string")).alias("words"),
+    ]
     return spark.range(100, numPartitions=4).select("id", *columns, *dates, *lists)
 
 
@@ -57,7 +65,10 @@ def test_a_frame_is_written_once_and_read_by_ranks(spark, cache):
     ids = np.concatenate([b.id for b in batches])
     assert sorted(ids.tolist()) == list(range(100))
     first = batches[0]
-    kinds = {n: getattr(first, n).dtype.str[1:] for n in ("boolean", "byte", "short", "int", "long", "float", "double", "timestamp")}
+    kinds = {
+        n: getattr(first, n).dtype.str[1:]
+        for n in ("boolean", "byte", "short", "int", "long", "float", "double", "timestamp")
+    }
     assert kinds == {
         "boolean": "b1",
         "byte": "i1",
@@ -73,8 +84,12 @@ def test_a_frame_is_written_once_and_read_by_ranks(spark, cache):
         and first.array.tolist() == [[i, 0.5] for i in first.id]
         and first.words.tolist() == [[str(i)] for i in first.id]
     )
-    assert first.binary.tolist() == [str(i).encode() for i in first.id] and first.string.tolist() == [str(i) for i in first.id]
-    assert (first.date == np.datetime64("2020-01-01") + first.id).all() and (first.timestamp.astype("i8") == first.id * 3600 * 10**9).all()
+    assert first.binary.tolist() == [str(i).encode() for i in first.id] and first.string.tolist() == [
+        str(i) for i in first.id
+    ]
+    assert (first.date == np.datetime64("2020-01-01") + first.id).all() and (
+        first.timestamp.astype("i8") == first.id * 3600 * 10**9
+    ).all()
     seen = []
     for rank in range(3):
         chosen = {"schema_fields": ["id", "double", "array"], "cur_shard": rank, "shard_count": 3}
@@ -92,7 +107,8 @@ def test_the_cache(spark, cache, tmp_path):
     first = make_spark_converter(df)
     assert make_spark_converter(spark.range(10)).cache_dir_url == first.cache_dir_url
     others = [
-        make_spark_converter(spark.range(11)), make_spark_converter(df, compression_codec="snappy"), make_spark_converter(df, dtype=None),
+        make_spark_converter(spark.range(11)), make_spark_converter(df, compression_codec="snappy"),
+        make_spark_converter(df, dtype=None),
         make_spark_converter(df, parquet_row_group_size_bytes=8 << 20),
     ]  # fmt: skip
     assert len({c.cache_dir_url for c in [first, *others]}) == 5 and "snappy" in others[1].file_urls[0]
@@ -120,7 +136,9 @@ def test_vectors_precision_and_saved_frames(spark, cache, tmp_path):
     from pyspark.ml.linalg import Vectors
     from pyspark.mllib.linalg import Vectors as Older
 
-    df = spark.createDataFrame([(i, Vectors.dense(1.0 * i, 0.1), Older.sparse(3, [1], [1.0 * i])) for i in range(8)], ["id", "new", "old"])
+    df = spark.createDataFrame(
+        [(i, Vectors.dense(1.0 * i, 0.1), Older.sparse(3, [1], [1.0 * i])) for i in range(8)], ["id", "new", "old"]
+    )
     for dtype, kind in [("float32", "f4"), ("float64", "f8"), (None, "f8")]:
         with make_spark_converter(df, dtype=dtype).make_torch_dataloader(batch_size=8, num_epochs=1) as loader:
             (batch,) = loader
@@ -159,17 +177,25 @@ def test_a_dataset_that_spark_writes_by_a_schema(spark, tmp_path):
     from pyspark.sql.types import LongType, StringType
 
     schema = Unischema("S", [
-        UnischemaField("id", np.int64, (), ScalarCodec(LongType()), False), UnischemaField("word", np.str_, (), ScalarCodec(StringType()), True),
+        UnischemaField("id", np.int64, (), ScalarCodec(LongType()), False),
+        UnischemaField("word", np.str_, (), ScalarCodec(StringType()), True),
         UnischemaField("matrix", np.float32, (2, None), NdarrayCodec(), False),
     ])  # fmt: skip
     url = f"file://{tmp_path}/made"
-    rows = [{"id": i, "word": None if i % 5 == 0 else f"w{i % 3}", "matrix": np.full((2, i % 4 + 1), i, "f4")} for i in range(60)]
+    rows = [
+        {"id": i, "word": None if i % 5 == 0 else f"w{i % 3}", "matrix": np.full((2, i % 4 + 1), i, "f4")}
+        for i in range(60)
+    ]
     with materialize_dataset(spark, url, schema, row_group_size_mb=1):
-        spark.createDataFrame([dict_to_spark_row(schema, r) for r in rows], schema.as_spark_schema()).coalesce(3).write.parquet(url)
+        spark.createDataFrame([dict_to_spark_row(schema, r) for r in rows], schema.as_spark_schema()).coalesce(
+            3
+        ).write.parquet(url)
     with make_reader(url, num_epochs=1) as reader:
         read = sorted(reader, key=lambda r: r.id)
     assert [r.id for r in read] == list(range(60)) and [r.word for r in read] == [r["word"] for r in rows]
-    assert all(np.array_equal(r.matrix, w["matrix"]) and r.matrix.dtype == np.float32 for r, w in zip(read, rows, strict=True))
+    assert all(
+        np.array_equal(r.matrix, w["matrix"]) and r.matrix.dtype == np.float32 for r, w in zip(read, rows, strict=True)
+    )
     build_rowgroup_index(url, spark.sparkContext, [SingleFieldIndexer("ids", "id")])
     with make_reader(url, rowgroup_selector=SingleIndexSelector("ids", [7])) as reader:
         assert 7 in {r.id for r in reader}

@@ -1,4 +1,5 @@
-"""The line that says how a job stands, on terminals and in notebooks; what it leaves out; timelines and reports on the driver."""
+"""The line that says how a job stands, on terminals and in notebooks; what it leaves out; timelines and reports on the
+driver."""
 
 from __future__ import annotations
 
@@ -119,7 +120,9 @@ def test_a_job_shows_ranks_step_loss_and_who_is_slow(spark):
     with redirect_stderr(to), redirect_stdout(out):
         assert hora.spark.run(train, np=2) == [True, True]
     lines = re.split(r"\r\x1b\[K|\n", to.getvalue())
-    assert any(re.match(r"hora: 2 of 2 ranks up, \d+ s, step \d+, loss 0?\.?\d\S*, slowest: rank 1 \(", line) for line in lines), lines
+    assert any(
+        re.match(r"hora: 2 of 2 ranks up, \d+ s, step \d+, loss 0?\.?\d\S*, slowest: rank 1 \(", line) for line in lines
+    ), lines
     assert '"loss"' not in out.getvalue() + to.getvalue() and to.getvalue().endswith("\r\x1b[K")
 
 
@@ -162,7 +165,9 @@ def test_a_timeline_where_files_only_grow(tmp_path, capsys, monkeypatch):
     _timeline.check(str(path))
     assert not path.exists()
     path.write_text("old")
-    if subprocess.run(["chattr", "+a", path], capture_output=True).returncode:  # a file system without that: its word is imitated
+    if subprocess.run(
+        ["chattr", "+a", path], capture_output=True
+    ).returncode:  # a file system without that: its word is imitated
 
         def grows(name, mode):
             if mode == "wb":
@@ -181,7 +186,9 @@ def test_a_timeline_where_files_only_grow(tmp_path, capsys, monkeypatch):
 
 def test_a_timeline_that_cannot_be_written_is_said_before_the_job(spark, monkeypatch):
     monkeypatch.setenv("HOROVOD_TIMELINE", "/nowhere/at/all.json")
-    with pytest.raises(hora.ArgumentError, match=r"write the timeline: /nowhere/at/all.json: No such file .*: name a file"):
+    with pytest.raises(
+        hora.ArgumentError, match=r"write the timeline: /nowhere/at/all.json: No such file .*: name a file"
+    ):
         hora.spark.run(lambda: None, np=1)
 
 

@@ -22,7 +22,7 @@ import sessions
 import hora
 import hora.spark
 from hora._run import program
-from hora.spark import _cluster, _folders, _refusals, _run
+from hora.spark import _cluster, _folders, _refusals, _run, _spoken
 
 
 def one():
@@ -34,10 +34,13 @@ def test_dynamic_allocation_starts_no_gang(spark):
     spark.conf.set(rejected, "false")
     spark.conf.set("spark.dynamicAllocation.enabled", "true")
     try:
-        with pytest.raises(hora.HoraError, match="allocates executors dynamically, where Spark starts no gang: give min_np="):
+        with pytest.raises(
+            hora.HoraError, match="allocates executors dynamically, where Spark starts no gang: give min_np="
+        ):
             hora.spark.run(one, np=2)
         with pytest.raises(
-            hora.ArgumentError, match="that allocates executors dynamically has as many task slots as are asked for; give num_proc="
+            hora.ArgumentError,
+            match="that allocates executors dynamically has as many task slots as are asked for; give num_proc=",
         ):
             horovod.spark.run_elastic(one)
     finally:
@@ -45,19 +48,26 @@ def test_dynamic_allocation_starts_no_gang(spark):
         spark.conf.unset(rejected)
 
 
-@pytest.mark.parametrize(("master", "dynamic"), [("local", False), ("local[2]", False), ("local-cluster[1,1,1024]", True), ("yarn", True)])
+@pytest.mark.parametrize(
+    ("master", "dynamic"), [("local", False), ("local[2]", False), ("local-cluster[1,1,1024]", True), ("yarn", True)]
+)
 def test_where_spark_allocates_dynamically(monkeypatch, master, dynamic):
-    monkeypatch.setattr(_cluster, "setting", lambda spark, name, default="": {"spark.master": master}.get(name, "true"))
+    monkeypatch.setattr(
+        _cluster, "spark_setting", lambda spark, name, default="": {"spark.master": master}.get(name, "true")
+    )
     assert _cluster.dynamic(None) == dynamic
 
 
 @pytest.mark.parametrize(
-    ("amount", "words"), [("0.5", "tasks share GPUs (spark.task.resource.gpu.amount=0.5)"), ("2", "tasks have 2 GPUs each")]
+    ("amount", "words"),
+    [("0.5", "tasks share GPUs (spark.task.resource.gpu.amount=0.5)"), ("2", "tasks have 2 GPUs each")],
 )
 def test_tasks_that_have_not_just_one_gpu_are_told_of(spark, monkeypatch, amount, words):
-    setting = _cluster.setting
+    setting = _cluster.spark_setting
     monkeypatch.setattr(
-        _cluster, "setting", lambda s, name, default="": amount if name == "spark.task.resource.gpu.amount" else setting(s, name, default)
+        _cluster,
+        "spark_setting",
+        lambda s, name, default="": amount if name == "spark.task.resource.gpu.amount" else setting(s, name, default),
     )
     said = io.StringIO()
     with redirect_stderr(said):
@@ -68,7 +78,7 @@ def test_tasks_that_have_not_just_one_gpu_are_told_of(spark, monkeypatch, amount
 def test_an_executor_that_is_being_replaced_is_waited_for(monkeypatch):
     """A new JVM may take longer than executors that register one after the other."""
     monkeypatch.setattr(_cluster, "_QUIET", 0.2)
-    monkeypatch.setattr(_cluster, "setting", lambda spark, name, default="": "spark://one:7077")
+    monkeypatch.setattr(_cluster, "spark_setting", lambda spark, name, default="": "spark://one:7077")
     session = types.SimpleNamespace(sparkContext=types.SimpleNamespace(applicationId="replaced"))
     began, have = time.monotonic(), lambda: 2
     monkeypatch.setattr(_cluster, "slots", lambda spark: have())
@@ -84,12 +94,15 @@ def test_an_executor_that_is_being_replaced_is_waited_for(monkeypatch):
         wait(3)
     monkeypatch.setattr(_cluster, "_BACK", 0.2)
     have = lambda: 1
-    with pytest.raises(hora.HoraError, match="np=2, the cluster has 1 of the 2 task slots that it had: executors were lost, and none came"):
+    with pytest.raises(
+        hora.HoraError,
+        match="np=2, the cluster has 1 of the 2 task slots that it had: executors were lost, and none came",
+    ):
         wait(2)
 
 
 def test_executors_that_register_are_told_of(monkeypatch):
-    monkeypatch.setattr(_cluster, "setting", lambda spark, name, default="": "spark://one:7077")
+    monkeypatch.setattr(_cluster, "spark_setting", lambda spark, name, default="": "spark://one:7077")
     session = types.SimpleNamespace(sparkContext=types.SimpleNamespace(applicationId="registering"))
     began, said = time.monotonic(), []
     monkeypatch.setattr(_cluster, "slots", lambda spark: 1 + 2 * (time.monotonic() > began + 2.5))
@@ -114,8 +127,14 @@ def test_executors_that_register_are_told_of(monkeypatch):
             "Python in worker has different version (3, 10) than that in driver 3.11, PySpark cannot",
             "have Python 3.10 and the driver 3.11:",
         ),
-        ("Python in worker has different version: 3.10 than that in driver: 3.11, PySpark cannot", "have Python 3.10 and the driver 3.11:"),
-        ("ImportError: PyArrow >= 15.0.0 must be installed; however, it was not found.", "have no pyarrow 15.0.0 or later"),
+        (
+            "Python in worker has different version: 3.10 than that in driver: 3.11, PySpark cannot",
+            "have Python 3.10 and the driver 3.11:",
+        ),
+        (
+            "ImportError: PyArrow >= 15.0.0 must be installed; however, it was not found.",
+            "have no pyarrow 15.0.0 or later",
+        ),
         ("ImportError: Pandas >= 1.0.5 must be installed; however, it was not found.", "have no pandas 1.0.5 or later"),
         (
             "    import pyarrow as pa\nModuleNotFoundError: No module named 'pyarrow'\n SQLSTATE",
@@ -124,8 +143,8 @@ def test_executors_that_register_are_told_of(monkeypatch):
     ],
 )
 def test_what_spark_refuses_itself(spark_says, hora_says):
-    said = str(_cluster.spoken(RuntimeError(spark_says)))
-    assert hora_says in said and "\n" not in said and _cluster.final(RuntimeError(spark_says))
+    said = str(_spoken.spoken(RuntimeError(spark_says)))
+    assert hora_says in said and "\n" not in said and _spoken.final(RuntimeError(spark_says))
     assert _refusals.known("java.io.IOException: broken pipe") is None
 
 
@@ -134,17 +153,25 @@ def test_why_rows_could_not_be_computed():
         'An exception was thrown from the Python worker:\nTraceback (most recent call last):\n  File "a.py", line 3, in <lambda>\n'
         "    1 // (x - 700)\nZeroDivisionError: integer division or modulo by zero\n\n\tat org.apache.spark.api.python"
     )
-    said = str(_cluster.spoken(RuntimeError(spark_says)))
-    assert "a task that computes the rows raised ZeroDivisionError: integer division or modulo by zero; the cause of" in said
+    said = str(_spoken.spoken(RuntimeError(spark_says)))
+    assert (
+        "a task that computes the rows raised ZeroDivisionError: integer division or modulo by zero; the cause of"
+        in said
+    )
 
 
 def test_folders_of_drivers_that_were_killed_go(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(_folders, "_YOUNG", 0)
-    program = "from hora.spark import _folders; import sys; print(_folders.make('hora-ship-'), flush=True); sys.stdin.read()"
+    program = (
+        "from hora.spark import _folders; import sys; print(_folders.make('hora-ship-'), flush=True); sys.stdin.read()"
+    )
     drivers = [
         subprocess.Popen(
-            [sys.executable, "-c", program], env=os.environ | {"TMPDIR": str(tmp_path)}, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, "-c", program],
+            env=os.environ | {"TMPDIR": str(tmp_path)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
         )
         for _ in range(2)
     ]
@@ -160,17 +187,26 @@ def test_folders_of_drivers_that_were_killed_go(tmp_path, monkeypatch):
 
 
 def test_nobody_is_advised_to_give_what_his_front_end_lacks():
-    words = _refusals.Words("num_slots", elastic=None, restarts=None)
+    words = _refusals.Wording("num_slots", elastic=None, restarts=None)
     for spark_says, hora_says in (
-        ("[SPARK-24942]: does not support dynamic resource allocation", "starts no gang: set spark.dynamicAllocation.enabled=false"),
-        ("[SPARK-24819]: requires more slots than the total number of slots", "give a smaller num_slots, or more executors"),
-        ("ExecutorLostFailure (executor 3 exited caused by x) Reason: gone", "Spark lost executor 3 (gone): its log says why"),
+        (
+            "[SPARK-24942]: does not support dynamic resource allocation",
+            "starts no gang: set spark.dynamicAllocation.enabled=false",
+        ),
+        (
+            "[SPARK-24819]: requires more slots than the total number of slots",
+            "give a smaller num_slots, or more executors",
+        ),
+        (
+            "ExecutorLostFailure (executor 3 exited caused by x) Reason: gone",
+            "Spark lost executor 3 (gone): its log says why",
+        ),
     ):
-        said = str(_cluster.spoken(RuntimeError(spark_says), words))
+        said = str(_spoken.spoken(RuntimeError(spark_says), words))
         assert said.endswith(hora_says) or hora_says in said, said
         assert "min_np" not in said and "restarts" not in said and "np=" not in said
-    assert "give min_np=, for tasks" in str(_cluster.spoken(RuntimeError("SPARK-24942")))
-    assert "call run_elastic, for tasks" in _refusals.Words("num_proc", "call run_elastic", None).dynamic()
+    assert "give min_np=, for tasks" in str(_spoken.spoken(RuntimeError("SPARK-24942")))
+    assert "call run_elastic, for tasks" in _refusals.Wording("num_proc", "call run_elastic", None).dynamic()
 
 
 def test_spark_s_own_objects_stay_on_the_driver(spark):
@@ -210,7 +246,7 @@ def test_an_attribute_is_no_variable(spark):
 
         return list(hora.spark.batches(64))
 
-    _refusals.keep_spark_out(types.FunctionType(rows.__code__, {"hora": hora, "spark": spark}), (), {})
+    _refusals.refuse_spark_objects(types.FunctionType(rows.__code__, {"hora": hora, "spark": spark}), (), {})
 
 
 def test_a_module_that_executors_lack(spark, tmp_path, monkeypatch):
@@ -231,7 +267,8 @@ def test_a_module_that_executors_lack(spark, tmp_path, monkeypatch):
 
     for fn, name in ((by_reference, "only_here"), (inside, "nowhere_at_all")):
         with pytest.raises(
-            ModuleNotFoundError, match=f"rank 0 on .* has no module '{name}' for .*python.*: install it on the executors, or send"
+            ModuleNotFoundError,
+            match=f"rank 0 on .* has no module '{name}' for .*python.*: install it on the executors, or send",
         ):
             hora.spark.run(fn, np=1)
 
@@ -244,12 +281,18 @@ def test_executors_of_another_kind(spark, monkeypatch):
             {"python": (3, 1)},
             rf"the executor on .* has Python {mine} and the driver 3\.1: set PYSPARK_PYTHON to an interpreter of the same",
         ),
-        ({"version": "0.0.0"}, r"the executor on .* has hora .* and the driver 0\.0\.0: install the same version on both"),
+        (
+            {"version": "0.0.0"},
+            r"the executor on .* has hora .* and the driver 0\.0\.0: install the same version on both",
+        ),
         (
             {"machine": "vax", "digest": "0" * 64},
             r"the executor on .* is a .* and the driver a vax, so that .*: install hora's wheel of version .* with .* on the executors",
         ),
-        ({"shipped": "nothing", "digest": "0" * 64}, r"the program hora did not reach the executor on .*: install hora's wheel of version"),
+        (
+            {"shipped": "nothing", "digest": "0" * 64},
+            r"the program hora did not reach the executor on .*: install hora's wheel of version",
+        ),
     ]
     for more, sentence in cases:
         monkeypatch.setattr(_run._Attempt, "_config", lambda self, *a, more=more: plain(self, *a) | more)
@@ -260,7 +303,9 @@ def test_executors_of_another_kind(spark, monkeypatch):
 
 def test_spark_s_word_of_another_python(spark, monkeypatch):
     monkeypatch.setattr(spark.sparkContext, "pythonVer", "3.1")
-    with pytest.raises(hora.HoraError, match=r"the executors have Python \d\.\d+ and the driver 3\.1: set PYSPARK_PYTHON"):
+    with pytest.raises(
+        hora.HoraError, match=r"the executors have Python \d\.\d+ and the driver 3\.1: set PYSPARK_PYTHON"
+    ):
         hora.spark.run(one, np=1)
 
 
@@ -323,7 +368,9 @@ def test_strangers_at_the_hub_s_port(spark, monkeypatch):
                     refused.append(s.recv(1 << 16))
                 except OSError:
                     refused.append(b"")
-        agent = subprocess.run([program(), "agent", "--hub", where], input="0" * 63 + "1\n", capture_output=True, text=True, timeout=60)
+        agent = subprocess.run(
+            [program(), "agent", "--hub", where], input="0" * 63 + "1\n", capture_output=True, text=True, timeout=60
+        )
         refused.append(agent.stderr)
 
     def there(self, hub):
@@ -376,7 +423,10 @@ def test_two_elastic_jobs_with_half_the_slots_each(spark, tmp_path):
         context.setLocalProperty("spark.scheduler.pool", "hold")
         spark.range(4, numPartitions=4).mapInArrow(held, "x long").collect()
 
-    threads = [threading.Thread(target=hold), *(threading.Thread(target=job, args=j) for j in (("second", 90), ("first", 10)))]
+    threads = [
+        threading.Thread(target=hold),
+        *(threading.Thread(target=job, args=j) for j in (("second", 90), ("first", 10))),
+    ]
     tracker = context.statusTracker()
     try:
         for n, t in enumerate(threads, 1):
@@ -391,7 +441,9 @@ def test_two_elastic_jobs_with_half_the_slots_each(spark, tmp_path):
             if t.ident is not None:
                 t.join(120)
     told = re.search(r"([0-2]) of 3 workers started in 10 s: .*give a smaller min_np", got["first"])
-    assert told and (told[1] == "0" or "this job has let go of them" in got["first"]), got  # 0 where the machine is too busy for Spark
+    assert told and (told[1] == "0" or "this job has let go of them" in got["first"]), (
+        got
+    )  # 0 where the machine is too busy for Spark
     assert got["second"] == [3, 3, 3], got
 
 

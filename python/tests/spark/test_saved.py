@@ -26,7 +26,8 @@ def test_a_stage_of_many_megabytes(spark, tmp_path, size):
     from horovod.spark.torch import TorchModel
 
     model = torch.nn.Sequential(
-        torch.nn.Linear(1, size, bias=False), torch.nn.Linear(size, 1, bias=False) if size < 1 << 23 else torch.nn.Flatten()
+        torch.nn.Linear(1, size, bias=False),
+        torch.nn.Linear(size, 1, bias=False) if size < 1 << 23 else torch.nn.Flatten(),
     )
     kept = TorchModel(model=model, feature_columns=["x"], label_columns=["y"])
     kept.save(str(tmp_path / "kept"))

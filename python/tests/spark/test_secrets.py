@@ -44,12 +44,15 @@ appender.console.layout.pattern = %d %p %c: %m%n%ex
 
 
 def driven(folder: Path, name: str) -> dict:
-    """What a function of this file says of a session of its own, with its output and its temporary files in the folder."""
+    """What a function of this file says of a session of its own, with its output and its temporary files in the
+    folder."""
     (folder / "driver.py").write_text(DRIVER)
     (folder / "tmp").mkdir()
     argv = [sys.executable, folder / "driver.py", Path(__file__).parent, name, folder]
     with open(folder / "stdout", "wb") as out, open(folder / "stderr", "wb") as err:
-        code = subprocess.run(argv, stdout=out, stderr=err, env=os.environ | {"TMPDIR": str(folder / "tmp")}, timeout=300).returncode
+        code = subprocess.run(
+            argv, stdout=out, stderr=err, env=os.environ | {"TMPDIR": str(folder / "tmp")}, timeout=300
+        ).returncode
     last = (folder / "stderr").read_text(errors="replace")[-3000:] if code else ""
     assert code == 0, last
     return json.loads((folder / "said.json").read_text())
@@ -58,7 +61,12 @@ def driven(folder: Path, name: str) -> dict:
 def forms(secret: str) -> list[bytes]:
     """What stands for a secret: its text, what that is of, and both in base 64."""
     raw = bytes.fromhex(secret)
-    return [secret.encode(), secret.upper().encode(), raw, *(base64.b64encode(b).rstrip(b"=")[:-1] for b in (raw, secret.encode()))]
+    return [
+        secret.encode(),
+        secret.upper().encode(),
+        raw,
+        *(base64.b64encode(b).rstrip(b"=")[:-1] for b in (raw, secret.encode())),
+    ]
 
 
 def having(folder: Path, wanted: list[bytes]) -> list[str]:
@@ -111,7 +119,8 @@ def looked_at(path, more=b""):
 
 
 class Watch:
-    """Looks at all processes from before a job until its ranks have told who they are, and then at files and settings too."""
+    """Looks at all processes from before a job until its ranks have told who they are, and then at files and settings
+    too."""
 
     def __init__(self, spark, folder: Path, told: Path) -> None:
         told.mkdir()
@@ -163,14 +172,17 @@ def secret_job(folder: Path) -> None:
     """Jobs of each kind in a session that logs all it can: where their secrets were, and where they are in the end."""
     (folder / "log4j2.properties").write_text(LOG)
     (folder / "events").mkdir()
-    (home := folder / "home").mkdir()  # where the workers of a local cluster have their executors' logs, whatever SPARK_WORKER_DIR says
+    (
+        home := folder / "home"
+    ).mkdir()  # where the workers of a local cluster have their executors' logs, whatever SPARK_WORKER_DIR says
     for path in Path(_find_spark_home()).iterdir():
         if path.is_dir() and path.name != "work":
             (home / path.name).symlink_to(path)
     os.environ["SPARK_HOME"] = str(home)
     log = f"-Dlog4j2.configurationFile=file:{folder}/log4j2.properties"
     more = {
-        "spark.eventLog.enabled": "true", "spark.eventLog.dir": f"file://{folder}/events", "spark.eventLog.compress": "false",
+        "spark.eventLog.enabled": "true", "spark.eventLog.dir": f"file://{folder}/events",
+        "spark.eventLog.compress": "false",
         "spark.driver.extraJavaOptions": log, "spark.executor.extraJavaOptions": log,
     }  # fmt: skip
     spark = sessions.start("local-cluster[2,1,1024]", folder, **more)
@@ -210,12 +222,16 @@ def test_the_secret_is_nowhere_but_in_the_closure_and_in_files_of_one_s_own(tmp_
     for name, job in jobs.items():
         assert job["roles"] == ["agent", "executor", "rank", "serving"] and job["looks"] > 1, (name, job)
         assert not job["processes"] and not job["settings"] and not job["open"], (name, job)
-        spark_s = [f for f in job["files"] if not f.startswith("tmp/hora")]  # a closure above 1 MiB: the call for a hub in a task
+        spark_s = [
+            f for f in job["files"] if not f.startswith("tmp/hora")
+        ]  # a closure above 1 MiB: the call for a hub in a task
         assert len(spark_s) < len(job["files"]), (name, job)
         assert all(f.startswith("local/spark-") for f in spark_s) if name == "large" else not spark_s, (name, job)
     assert len(set(secrets)) == 5 and not having(tmp_path, [w for s in secrets for w in forms(s)])
     events = b"".join(p.read_bytes() for p in (tmp_path / "events").rglob("*") if p.is_file())
-    assert b"SparkListenerJobEnd" in events and b'"spark.job.tags":"hora-' in events, "the log of events has the jobs and their tags"
+    assert b"SparkListenerJobEnd" in events and b'"spark.job.tags":"hora-' in events, (
+        "the log of events has the jobs and their tags"
+    )
     logs = [tmp_path / "stderr", *(tmp_path / "home" / "work").rglob("stderr")]
     assert len(logs) == 3 and all(p.read_bytes().count(b" DEBUG ") > 100 for p in logs), logs
 
@@ -223,7 +239,9 @@ def test_the_secret_is_nowhere_but_in_the_closure_and_in_files_of_one_s_own(tmp_
 def own_folders(folder: Path) -> None:
     """An elastic job in executors that have each a TMPDIR of their own, one of which is killed while it trains."""
     wrapper = folder / "python"
-    wrapper.write_text(f'#!/bin/sh\nTMPDIR={folder}/tmp/$PPID\nmkdir -p -m 700 "$TMPDIR"\nexport TMPDIR\nexec {sys.executable} "$@"\n')
+    wrapper.write_text(
+        f'#!/bin/sh\nTMPDIR={folder}/tmp/$PPID\nmkdir -p -m 700 "$TMPDIR"\nexport TMPDIR\nexec {sys.executable} "$@"\n'
+    )
     wrapper.chmod(0o755)
     os.environ["PYSPARK_PYTHON"] = str(wrapper)
     told = folder / "told"
@@ -286,7 +304,11 @@ def test_an_elastic_job_whose_executors_share_no_folder(tmp_path):
         assert weights == [steps * (steps - 1) / 2], "every step was counted once, in all weights"
         assert 1 in sizes[sizes.index(2) :] and sizes[-1] == 2
     folders = {temporary for *_, temporary in said["got"]}
-    assert len(folders) == 2 and said["killed"] not in folders and {str(Path(f).parent) for f in folders} == {str(tmp_path / "tmp")}
+    assert (
+        len(folders) == 2
+        and said["killed"] not in folders
+        and {str(Path(f).parent) for f in folders} == {str(tmp_path / "tmp")}
+    )
     assert not said["left"], "who guards a worker removes what it had there, also when its executor is killed"
 
 
@@ -344,6 +366,8 @@ def test_who_ignores_sigterm_is_killed_half_a_second_later(spark, tmp_path, how)
     thread.join(30)
     assert len(pids) == 3 and gone, "they are still there"
     asked = float((tmp_path / "term").read_text().split()[0])
-    print(f"{how}: killed {gone[0] - asked:.3f} s after TERM, {gone[0] - raised:+.3f} s after the call raised")  # pytest -s
+    print(
+        f"{how}: killed {gone[0] - asked:.3f} s after TERM, {gone[0] - raised:+.3f} s after the call raised"
+    )  # pytest -s
     assert gone[0] - raised < 3
     assert 0.4 < gone[0] - asked < 3, "0.5 s from TERM to KILL"

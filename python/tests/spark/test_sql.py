@@ -32,7 +32,9 @@ def sql(spark):
 
     x, y = load_digits(return_X_y=True)
     table = pd.DataFrame({"rowid": range(len(y)), "features": [v.tolist() for v in x], "label": y})
-    spark.createDataFrame(table, "rowid long, features array<double>, label int").repartition(4).createOrReplaceTempView("digits")
+    spark.createDataFrame(table, "rowid long, features array<double>, label int").repartition(
+        4
+    ).createOrReplaceTempView("digits")
     return register_sql(spark)
 
 
@@ -54,7 +56,9 @@ def test_a_table_of_boosters_predicts_by_a_join(spark, sql):
         "from digits cross join boosters where rowid % 3 = 0) group by rowid, label"
     ).toPandas()
     assert len(joined) == 599 and (joined.digit == joined.label).mean() > 0.95
-    p = sql("select predict_model_proba(model, features) as p from digits cross join boosters where rowid = 7").toPandas()
+    p = sql(
+        "select predict_model_proba(model, features) as p from digits cross join boosters where rowid = 7"
+    ).toPandas()
     assert len(p) == 3 and all(abs(sum(v) - 1) < 1e-5 and len(v) == 10 for v in p.p)
     spark.sql("drop table boosters")
 
@@ -79,7 +83,9 @@ def test_other_trainers_stand_behind_the_same_form(spark, sql):
         "create or replace temp view centres as select train_classifier(features, label, '-fn nearest -classes 10') from "
         "(select * from digits where rowid < 900 cluster by rand(2))"
     )
-    got = sql("select label, predict_model(model, features) as digit from digits cross join centres where rowid >= 900").toPandas()
+    got = sql(
+        "select label, predict_model(model, features) as digit from digits cross join centres where rowid >= 900"
+    ).toPandas()
     assert (got.digit == got.label).mean() > 0.8
     sql("set mapred.reduce.tasks=-1")
 
@@ -146,19 +152,29 @@ def test_other_sql_is_the_sessions_own(spark, sql):
 def test_statements_are_cut_where_they_end():
     text = 'a \'x;y\' ; /* ; */ b -- ; \n c; `d;e` "f;\\";" /*+ hint */'
     assert [" ".join(s.split()) for s in _sql.statements(text)] == ["a 'x;y'", "b c", '`d;e` "f;\\";" /*+ hint */']
-    call = _sql.find("select x from (select train_xgboost(array(a, b), if(c, 1, 0), '-eta 0.1') as (i, m) from t join (u) where (d)) z")
+    call = _sql.find(
+        "select x from (select train_xgboost(array(a, b), if(c, 1, 0), '-eta 0.1') as (i, m) from t join (u) where (d)) z"
+    )
     assert call.arguments == ["array(a, b)", "if(c, 1, 0)", "'-eta 0.1'"] and call.names == ("i", "m")
     assert call.source == " from t join (u) where (d)"
-    assert _trainers.options_of("-eta 0.1 -a -1 -verbose -name 'x y'") == {"eta": 0.1, "a": -1, "verbose": True, "name": "x y"}
+    assert _trainers.options_of("-eta 0.1 -a -1 -verbose -name 'x y'") == {
+        "eta": 0.1,
+        "a": -1,
+        "verbose": True,
+        "name": "x y",
+    }
 
 
 @longer
 def test_rows_of_odd_lengths_and_holes_are_told(spark, sql):
     rows = [([1.0, 2.0], 1), ([3.0], 0), ([1.0, 4.0], 1), ([1.0, None], 0)]
     spark.createDataFrame(rows, "features array<double>, label int").coalesce(1).createOrReplaceTempView("odd")
-    train = "select train_randomforest(features, label, '-trees 2') as (model_id, model) from (select * from odd where {})"
+    train = (
+        "select train_randomforest(features, label, '-trees 2') as (model_id, model) from (select * from odd where {})"
+    )
     with pytest.raises(
-        hora.HoraError, match="reducer 0: .*the lists of column 'features' have from 1 to 2 values; make them of one length"
+        hora.HoraError,
+        match="reducer 0: .*the lists of column 'features' have from 1 to 2 values; make them of one length",
     ):
         sql(train.format("label < 2"))
     with pytest.raises(hora.HoraError, match="reducer 0: .*column 'features' has 1 null value; fill or drop"):
@@ -166,7 +182,11 @@ def test_rows_of_odd_lengths_and_holes_are_told(spark, sql):
     sql(train.format("label = 1")).createOrReplaceTempView("even")
     asked = "select predict_model(model, features) as p from odd cross join even where size(features) = 2 and label = 1"
     assert [r.p for r in sql(asked).collect()] == [1.0, 1.0]
-    with pytest.raises(Exception, match="predict_model: the lists of features have from 1 to 2 values; make them of one length"):
-        sql("select predict_model(model, features) as p from odd cross join even where not exists(features, v -> v is null)").collect()
+    with pytest.raises(
+        Exception, match="predict_model: the lists of features have from 1 to 2 values; make them of one length"
+    ):
+        sql(
+            "select predict_model(model, features) as p from odd cross join even where not exists(features, v -> v is null)"
+        ).collect()
     for view in ("odd", "even"):
         spark.catalog.dropTempView(view)

@@ -18,7 +18,9 @@ pytest.importorskip("pyspark")
 def sql(spark):
     x = np.random.default_rng(0).normal(size=(200, 2))
     rows = [([float(a), float(b)], int(a > 0), int(a > 0) + int(b > 0), "right" if a > 0 else "left") for a, b in x]
-    spark.createDataFrame(rows, "features array<double>, two int, three int, side string").createOrReplaceTempView("points")
+    spark.createDataFrame(rows, "features array<double>, two int, three int, side string").createOrReplaceTempView(
+        "points"
+    )
     yield register_sql(spark)
     spark.catalog.dropTempView("points")
 
@@ -39,14 +41,21 @@ def test_a_classifier_s_objective_is_that_of_its_classes(sql):
     sql("set mapred.reduce.tasks=2")
     assert {objective(r.model) for r in sql(train.format("two", "", "two")).collect()} == {("binary:logistic", 0)}
     assert {objective(r.model) for r in sql(train.format("three", "", "three")).collect()} == {("multi:softprob", 3)}
-    assert {objective(r.model) for r in sql(train.format("three", ", '-num_class 5'", "three")).collect()} == {("multi:softprob", 5)}
-    assert {objective(r.model)[0] for r in sql(train.format("two", ", '-objective binary:logitraw'", "two")).collect()} == {
-        "binary:logitraw"
+    assert {objective(r.model) for r in sql(train.format("three", ", '-num_class 5'", "three")).collect()} == {
+        ("multi:softprob", 5)
     }
-    for labels, said in (("two - 1", "labels go from -1 to 0; number the classes 0, 1, …"), ("side", "labels are text, and xgboost takes")):
+    assert {
+        objective(r.model)[0] for r in sql(train.format("two", ", '-objective binary:logitraw'", "two")).collect()
+    } == {"binary:logitraw"}
+    for labels, said in (
+        ("two - 1", "labels go from -1 to 0; number the classes 0, 1, …"),
+        ("side", "labels are text, and xgboost takes"),
+    ):
         with pytest.raises(hora.ArgumentError, match=said):
             sql(f"select train_xgboost_classifier(features, {labels}) from points")
-    with pytest.raises(hora.ArgumentError, match="-objective binary:logistic is of classes; say train_xgboost_classifier"):
+    with pytest.raises(
+        hora.ArgumentError, match="-objective binary:logistic is of classes; say train_xgboost_classifier"
+    ):
         sql("select train_xgboost_regr(features, two, '-objective binary:logistic') from points")
     with pytest.raises(hora.HoraError, match="labels are text, and xgboost takes numbers"):
         sql("select train_xgboost(features, side) from points")
@@ -60,7 +69,9 @@ def test_labels_of_text(spark, sql):
     ).createOrReplaceTempView("f")
     got = sql("select side, predict_model_label(model, features) as said from points cross join f").collect()
     assert sum(r.side == r.said for r in got) > 195
-    with pytest.raises(Exception, match=r"the model's labels are text \('\w+'\); use predict_model_label, which gives text"):
+    with pytest.raises(
+        Exception, match=r"the model's labels are text \('\w+'\); use predict_model_label, which gives text"
+    ):
         sql("select predict_model(model, features) from points cross join f").collect()
     assert len(sql("select predict_model_proba(model, features) as p from points cross join f").first().p) == 2
     assert _trainers.texts([1.0, None, 2.5, "a"]) == ["1", None, "2.5", "a"]
@@ -71,10 +82,15 @@ def test_labels_of_text(spark, sql):
 def test_an_ensemble_of_labels_of_text_predicts(spark):
     from sklearn.tree import DecisionTreeClassifier
 
-    table = spark.createDataFrame([(float(i % 7), "low" if i % 7 < 3 else "high") for i in range(60)], "a double, label string")
+    table = spark.createDataFrame(
+        [(float(i % 7), "low" if i % 7 < 3 else "high") for i in range(60)], "a double, label string"
+    )
     model = hora.spark.PartitionEnsemble(DecisionTreeClassifier(), n=2, features=["a"]).fit(table)
     for scored in (hora.spark.predict(model, table), model.transform(table)):
-        assert scored.schema["prediction"].dataType.simpleString() == "string" and scored.where("prediction = label").count() == 60
+        assert (
+            scored.schema["prediction"].dataType.simpleString() == "string"
+            and scored.where("prediction = label").count() == 60
+        )
 
 
 def test_a_session_has_one_lock(spark, sql):

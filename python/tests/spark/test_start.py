@@ -33,7 +33,9 @@ print("tasks", len(pids), len(set(pids)))
 def test_a_session_with_two_slots_runs_two_tasks_at_once(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
-    done = subprocess.run([sys.executable, program, Path(__file__).parent, tmp_path], capture_output=True, text=True, timeout=180)
+    done = subprocess.run(
+        [sys.executable, program, Path(__file__).parent, tmp_path], capture_output=True, text=True, timeout=180
+    )
     assert "tasks 2 2" in done.stdout, done.stdout + done.stderr
 
 

@@ -18,7 +18,9 @@ def test_threads_send_at_once():
     sys.setswitchinterval(1e-6)
     try:
         with ThreadPoolExecutor(8) as pool:
-            blobs = list(pool.map(lambda _: _travel.dumps(ends.told, "a function"), range(200)))
+            blobs = list(pool.map(lambda _: _travel.pickled_with_code(ends.told, "a function"), range(200)))
     finally:
         sys.setswitchinterval(usual)
-    assert all(cloudpickle.loads(b).__name__ == "told" for b in blobs) and not cloudpickle.list_registry_pickle_by_value()
+    assert (
+        all(cloudpickle.loads(b).__name__ == "told" for b in blobs) and not cloudpickle.list_registry_pickle_by_value()
+    )

@@ -30,7 +30,9 @@ def nursery_of(folders):
     def get(env):
         backend = env["KERAS_BACKEND"]
         if backend not in made:
-            made[backend] = Nursery([*beside.TREE, *map(str, folders)], {"tensorflow": "tensorflow"}.get(backend, "keras"), QUIET | env)
+            made[backend] = Nursery(
+                [*beside.TREE, *map(str, folders)], {"tensorflow": "tensorflow"}.get(backend, "keras"), QUIET | env
+            )
         return made[backend]
 
     yield get

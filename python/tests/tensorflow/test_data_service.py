@@ -1,4 +1,5 @@
-"""tf.data's service as a job of its own beside the training's, with the dispatcher on either side; strangers at its port."""
+"""tf.data's service as a job of its own beside the training's, with the dispatcher on either side; strangers at its
+port."""
 
 import json
 import os
@@ -56,7 +57,18 @@ def test_two_jobs(run, launcher, folders, tmp_path, side):
     file = tmp_path / "service.json"
     env = os.environ | {"HORA_START_TIMEOUT": "120", "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
     env["PYTHONPATH"] = os.pathsep.join([os.environ["PYTHONPATH"], *map(str, folders)])
-    command = [launcher, "run", "-np", "2", sys.executable, "-m", "horovod.tensorflow.data.compute_worker", file, "--dispatcher-side", side]
+    command = [
+        launcher,
+        "run",
+        "-np",
+        "2",
+        sys.executable,
+        "-m",
+        "horovod.tensorflow.data.compute_worker",
+        file,
+        "--dispatcher-side",
+        side,
+    ]
     compute = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         end = time.monotonic() + 100

@@ -1,4 +1,5 @@
-"""horovod.keras and horovod.tensorflow.keras on two ranks: optimizers, callbacks, saved models, elastic fit, the classic script."""
+"""horovod.keras and horovod.tensorflow.keras on two ranks: optimizers, callbacks, saved models, elastic fit, the
+classic script."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""horovod.tensorflow on two ranks: its calls, tapes, errors and elastic states; and docs/horovod.md walked for it and for Keras."""
+"""horovod.tensorflow on two ranks: its calls, tapes, errors and elastic states; and docs/horovod.md walked for it and
+for Keras."""
 
 import re
 from pathlib import Path
@@ -322,7 +323,9 @@ def test_calls(run):
 
 def test_a_killed_rank_is_replaced(run, tmp_path):
     done = run(ELASTIC, "-np", "2", "--restarts", "1", args=(str(tmp_path / "mark"),))
-    assert len(re.findall(r"well 2 \[(?:2)?\]", done.stdout)) == 2 and "Traceback" not in done.stderr, done.stdout + done.stderr
+    assert len(re.findall(r"well 2 \[(?:2)?\]", done.stdout)) == 2 and "Traceback" not in done.stderr, (
+        done.stdout + done.stderr
+    )
 
 
 def test_the_list_of_names_is_true(run, tmp_path):

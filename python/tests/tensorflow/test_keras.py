@@ -1,4 +1,5 @@
-"""hora.keras on two ranks and every backend: fit equals one process, saved models need no hora, callbacks do what they say."""
+"""hora.keras on two ranks and every backend: fit equals one process, saved models need no hora, callbacks do what they
+say."""
 
 import re
 import subprocess
@@ -173,6 +174,108 @@ assert len({v.tobytes() for v in hora.allgather_object(w)}) == 1
 print("well", backend, len(took))
 """
 
+# What an optimizer's configuration does not hold comes along; what compresses is heeded or refused; XLA is left away
+# without a callback of ours.
+KEPT = """
+import numpy as np, keras
+import hora, hora.keras
+
+hora.init()
+r, n, backend = hora.rank(), hora.size(), keras.backend.backend()
+wrap = hora.keras.DistributedOptimizer
+
+
+class Mine(keras.optimizers.SGD):
+    def __init__(self, factor=2.0, **settings):
+        super().__init__(**settings)
+        self.factor, self.seen, self.itself = factor, {"a": [1]}, self.step_size
+
+    def step_size(self):
+        return self.factor
+
+    def build(self, variables):
+        super().build(variables)
+        self.built_with = self.factor
+
+
+class Needs(keras.optimizers.SGD):
+    def __init__(self, model, **settings):
+        super().__init__(**settings)
+
+
+mine = Mine(factor=5.0, learning_rate=0.5)
+mine.factor, mine.late = 7.0, "late"
+got = wrap(mine)
+got.seen["b"] = 1
+assert (got.factor, got.late, got.seen, got.step_size(), got.itself()) == (7.0, "late", {"a": [1], "b": 1}, 7.0, 7.0), vars(got)
+assert "b" not in mine.seen and float(got.learning_rate) == 0.5
+v = keras.Variable(np.ones(2, "f"))
+got.build([v])
+assert got.built_with == 7.0
+mine.build([v])
+mine.built_with = 8.0
+again = wrap(mine)
+assert again.built_with == 8.0 and [a is b for a, b in zip(again.variables, mine.variables)] == [False] * len(mine.variables)
+scaled = keras.optimizers.AdamW(0.1)
+scaled.exclude_from_weight_decay(var_names=["bias"])
+inside = wrap(keras.optimizers.LossScaleOptimizer(scaled)).inner_optimizer
+assert inside is not scaled and inside._exclude_from_weight_decay_pattern.pattern == "bias"
+
+
+def bias(wrapped):
+    held = [keras.Variable(np.ones(2, "f"), name=name) for name in ("kernel", "bias")]
+    o = keras.optimizers.AdamW(1e-9, weight_decay=1e8)
+    o.exclude_from_weight_decay(var_names=["bias"])
+    o = wrapped(o)
+    o.apply([keras.ops.zeros(2), keras.ops.zeros(2)], held)
+    return [float(keras.ops.convert_to_numpy(h)[0]) for h in held]
+
+
+assert bias(wrap) == bias(lambda o: o) and bias(wrap)[1] == 1.0 != bias(wrap)[0], bias(wrap)
+
+for bad, says in (("int8", "compression='int8'"), (7, "compression=7"), (type("Small", (), {}), "compression=Small"), (int, "int")):
+    for call in (lambda: wrap(keras.optimizers.SGD(1.0), compression=bad), lambda: wrap(Needs(None, learning_rate=1.0))):
+        try:
+            call()
+        except hora.ArgumentError as e:
+            assert says in str(e) and '"fp16" and "bf16"' in str(e) and backend in str(e) or "get_config()" in str(e), e
+        else:
+            raise AssertionError(says)
+from hora.tensorflow.compression import FP16Compressor
+
+for small, left in (("fp16", 0.0), ("bf16", 0.0), (FP16Compressor, 0.0), ("none", -(2.0**-12)), (None, -(2.0**-12))):
+    v = keras.Variable(np.ones(1, "f"))
+    wrap(keras.optimizers.SGD(1.0), compression=small).apply([keras.ops.convert_to_tensor(np.array([1 + 2.0**-12], "f"))], [v])
+    assert float(keras.ops.convert_to_numpy(v)[0]) == left, (small, v)
+
+if backend == "tensorflow":                                  # several passes of Keras' optimizers by hora.tensorflow's name
+    import hora.tensorflow
+    for mean, moved in ((False, 6.0), (True, 3.0)):
+        v = keras.Variable(np.ones(1, "f"))
+        o = hora.tensorflow.DistributedOptimizer(keras.optimizers.SGD(1.0), "sum", backward_passes_per_step=2, average_passes=mean)
+        for step in range(4):
+            o.apply([keras.ops.convert_to_tensor(np.array([r + 1.0], "f"))], [v])
+            assert float(v.numpy()[0]) == 1.0 - moved * ((step + 1) // 2), (mean, step, v)
+    for passes in (0, 1.5, True):
+        try:
+            hora.tensorflow.DistributedOptimizer(keras.optimizers.SGD(1.0), backward_passes_per_step=passes)
+        except hora.ArgumentError as e:
+            assert f"backward_passes_per_step={passes}" in str(e), e
+        else:
+            raise AssertionError(passes)
+
+keras.utils.set_random_seed(1)
+m = keras.Sequential([keras.layers.Input((5,)), keras.layers.Dense(1)])
+m.compile(wrap(keras.optimizers.SGD(0.01)), loss="mse", jit_compile=backend != "torch")
+x = np.random.RandomState(r).randn(16, 5).astype("f")
+for _ in range(2):
+    m.fit(x, x[:, :1], batch_size=8, epochs=1, verbose=0)
+    m.train_on_batch(x, x[:, :1])
+assert m.jit_compile == (backend == "jax")
+assert len({w.tobytes() for w in hora.allgather_object(np.concatenate([a.ravel() for a in m.get_weights()]))}) == 1
+print("well", backend)
+"""
+
 # Models that know their inputs' shape with the first batch only.
 LATE = """
 import numpy as np
@@ -210,6 +313,13 @@ print("well", keras.__version__)
 """
 
 
+@pytest.mark.parametrize("backend", cases("tensorflow", "jax", rest=["torch"]))
+def test_what_an_optimizer_has_besides_its_configuration(run, backend):
+    done = run(KEPT, timeout=100, KERAS_BACKEND=backend)
+    assert done.stdout.count(f"well {backend}") == 2
+    assert done.stderr.count("jit_compile=True is not possible") == (2 if backend == "tensorflow" else 0), done.stderr
+
+
 def test_models_that_are_built_late(run):
     assert run(LATE, KERAS_BACKEND="tensorflow").stdout.count("well 3.") == 2
 
@@ -236,7 +346,11 @@ def test_fit_equals_one_process(run, tmp_path, folders, backend):
 
 @pytest.mark.parametrize(
     ("policy", "backend"),
-    cases(("early", "jax"), ("late", "tensorflow"), rest=[("late", "jax"), ("early", "tensorflow"), ("early", "torch"), ("late", "torch")]),
+    cases(
+        ("early", "jax"),
+        ("late", "tensorflow"),
+        rest=[("late", "jax"), ("early", "tensorflow"), ("early", "torch"), ("late", "torch")],
+    ),
 )
 def test_one_rank_overflows(run, backend, policy):
     done = run(MIXED, args=(policy,), KERAS_BACKEND=backend)

@@ -1,4 +1,5 @@
-"""hora.keras in `fit` when ranks' models, data or steps differ, or a rank raises inside a step: a sentence in the backend's class, no hang."""
+"""hora.keras in `fit` when ranks' models, data or steps differ, or a rank raises inside a step: a sentence in the
+backend's class, no hang."""
 
 import re
 import signal
@@ -131,7 +132,11 @@ def test_ranks_that_differ(run, backend):
 
 @pytest.mark.parametrize(
     ("how", "backend"),
-    cases(("raise", "torch"), ("kill", "jax"), rest=[("raise", "tensorflow"), ("raise", "jax"), ("kill", "tensorflow"), ("kill", "torch")]),
+    cases(
+        ("raise", "torch"),
+        ("kill", "jax"),
+        rest=[("raise", "tensorflow"), ("raise", "jax"), ("kill", "tensorflow"), ("kill", "torch")],
+    ),
 )
 def test_a_rank_that_fails_in_the_middle_of_fit(run, how, backend):
     done = run(RAISES, args=(how,), code=1 if how == "raise" else 137, timeout=60, KERAS_BACKEND=backend)
@@ -143,7 +148,8 @@ def test_a_rank_that_fails_in_the_middle_of_fit(run, how, backend):
 
 
 @pytest.mark.parametrize(
-    ("backend", "how"), cases(("tensorflow", "go on"), ("jax", "wait"), rest=[("tensorflow", "wait"), ("torch", "wait")])
+    ("backend", "how"),
+    cases(("tensorflow", "go on"), ("jax", "wait"), rest=[("tensorflow", "wait"), ("torch", "wait")]),
 )
 def test_ctrl_c_in_the_middle_of_fit(launcher, folders, tmp_path, monkeypatch, backend, how):
     monkeypatch.setenv("KERAS_BACKEND", backend)

@@ -1,4 +1,5 @@
-"""Keras 2 (tf_keras with TF_USE_LEGACY_KERAS=1) through hora.keras, horovod.keras and horovod.tensorflow.keras, on two ranks."""
+"""Keras 2 (tf_keras with TF_USE_LEGACY_KERAS=1) through hora.keras, horovod.keras and horovod.tensorflow.keras, on two
+ranks."""
 
 import subprocess
 import sys
@@ -52,6 +53,15 @@ if r == 0:
 hora.barrier()
 back = hora.keras.load_model(f"{sys.argv[1]}/saved.keras")
 assert hasattr(back.optimizer, "register_local_var") and np.allclose(weights(back), weights(m))
+
+# What the configuration does not hold comes along.
+for make in (keras.optimizers.AdamW, keras.optimizers.legacy.Adam):
+    old = make(0.1)
+    old.mine = {"a": 1}
+    if make is keras.optimizers.AdamW:
+        old.exclude_from_weight_decay(var_names=["bias"])
+    new = hora.keras.DistributedOptimizer(old)
+    assert new.mine == {"a": 1} and getattr(new, "_exclude_from_weight_decay_names", ["bias"]) == ["bias"], vars(new)
 
 # A resumed optimizer goes on with what it has learned.
 old = keras.optimizers.SGD(0.1, momentum=0.9)

@@ -2,6 +2,8 @@
 
 import os
 
+import beside
+
 CLASSIC = """
 import tensorflow as tf
 import keras
@@ -114,6 +116,72 @@ with tf.Graph().as_default(), tf.Session() as session:
 print("well")
 """
 
+# More names: what today's Keras has elsewhere, what Keras 2's package has, and what is refused by name.
+MORE = """
+import hora
+import tensorflow as tf, keras
+import numpy as np
+from keras import backend as K
+from keras.engine import InputSpec, Layer, Model
+from keras.initializers import normal, uniform
+from keras.preprocessing.text import Tokenizer
+from keras.utils import multi_gpu_model
+import tensorflow.keras.backend as TK
+from tensorflow.keras.layers.experimental.preprocessing import Rescaling
+import tensorflow.keras.utils
+
+assert Layer is keras.layers.Layer and InputSpec is keras.layers.InputSpec and Model is keras.Model
+assert normal is keras.initializers.RandomNormal and keras.preprocessing.text.Tokenizer is Tokenizer
+text = Tokenizer()
+text.fit_on_texts(["one two", "two"])
+assert text.word_index == {"two": 1, "one": 2}
+assert tf.keras.layers.experimental.preprocessing.Rescaling is Rescaling is keras.layers.experimental.preprocessing.Rescaling
+assert K.tf is tf is TK.tf and K.image_dim_ordering() == TK.image_dim_ordering() == "tf"
+K.set_image_dim_ordering("th")
+assert K.image_dim_ordering() == "th" and keras.config.image_data_format() == "channels_first"
+assert K.learning_phase() == 0
+K.set_learning_phase(1)
+assert K.learning_phase() == TK.learning_phase() == 1
+
+
+def refused(kind, text, *says):
+    try:
+        exec(text, globals())
+    except kind as e:
+        assert all(s in str(e) for s in says), (text, e)
+    else:
+        raise AssertionError(text)
+
+
+for utils in ("keras.utils", "tf.keras.utils", "tensorflow.keras.utils"):
+    refused(NotImplementedError, f"import tensorflow; {utils}.multi_gpu_model(None, 2)", "multi_gpu_model", "hora run")
+refused(AttributeError, "tf.estimator.Estimator", "tf.estimator", "Keras' fit")
+refused(AttributeError, "tf.contrib.learn", "tf.contrib", "tf.compat.v1")
+refused(ModuleNotFoundError, "import tensorflow.contrib.slim", "tf.contrib")
+refused(ModuleNotFoundError, "from tensorflow.examples.tutorials.mnist import input_data", "tf.keras.datasets")
+refused(AttributeError, "tf.layers.dense", "tf.layers.dense", "tf_keras")
+refused(AttributeError, "tf.nn.rnn_cell.BasicLSTMCell", "tf.nn.rnn_cell.BasicLSTMCell", "tf_keras")
+assert not hasattr(tf, "contrib") and tf.nn.relu(-1.0) == 0
+with tf.Graph().as_default(), tf.Session() as session:
+    phase = K.learning_phase()
+    assert phase is K.learning_phase() and session.run(phase) == 1 and session.run(phase, {phase: 0}) == 0
+print("well")
+"""
+
+# The layers and cells of tf.layers and tf.nn.rnn_cell lie in Keras 2's package.
+LAYERS = """
+import sys
+sys.path.append(sys.argv[1])
+import hora, tensorflow as tf
+tf.disable_eager_execution()
+y = tf.layers.dense(tf.ones([2, 3]), 4, kernel_initializer=tf.ones_initializer())
+cell = tf.nn.rnn_cell.BasicLSTMCell(5)
+with tf.Session() as session:
+    session.run(tf.global_variables_initializer())
+    assert session.run(y).tolist() == [[3.0] * 4] * 2 and cell.output_size == 5
+print("well")
+"""
+
 # What hora_legacy.pth in the wheel does before a program's first line.
 FIRST = 'import os; os.environ.get("HORA_LEGACY") and __import__("hora._legacy")\n'
 
@@ -129,6 +197,15 @@ def test_scripts(run, tmp_path, monkeypatch):
 
 def test_names_by_other_paths(run):
     assert "well" in run(PATHS, "-np", "1", "--legacy", "tf1").stdout
+
+
+def test_more_names(run):
+    assert "well" in run(MORE, "-np", "1", "--legacy", "tf1").stdout
+
+
+def test_layers_of_tensorflow_one(run):
+    done = run(LAYERS, "-np", "1", "--legacy", "tf1", args=(str(beside.folder("keras-2")),))
+    assert "well" in done.stdout
 
 
 def test_nothing_that_exists_changes(run):
@@ -156,4 +233,5 @@ def test_without_it_one_sentence_says_so(run):
         done = run(program, "-np", "1", code=1)
         last = done.stderr.strip().splitlines()[-1]
         assert last.startswith("hora: rank 0") and last.endswith("start it with --legacy tf1"), last
-    assert "is no set of old names: the one there is is tf1" in run("import hora", "-np", "1", HORA_LEGACY="tf9").stderr
+    said = run("import hora", "-np", "1", cold=True, HORA_LEGACY="tf9").stderr
+    assert "is no set of old names: the one there is is tf1" in said

@@ -1,8 +1,11 @@
-"""Graphs and sessions of TensorFlow 1: independent operations in opposite orders, hooks, optimizers, and what goes wrong."""
+"""Graphs and sessions of TensorFlow 1: independent operations in opposite orders, hooks, optimizers, and what goes
+wrong."""
 
 import re
 
 import pytest
+from guide import scripts
+from sample import cases
 
 ORDERS = """
 import sys, threading
@@ -62,6 +65,8 @@ calls = {
     "hora": ht.allreduce([x, x], "max"),
 }
 every = hvd.broadcast_global_variables(1)
+import horovod.keras, horovod.tensorflow.keras
+others = [horovod.keras.broadcast_global_variables(0), horovod.tensorflow.keras.broadcast_global_variables(1)]
 with v1.Session() as s:
     s.run(v1.global_variables_initializer())
     for _ in range(3):
@@ -72,6 +77,9 @@ with v1.Session() as s:
     equal(got["part"], np.full((2 - r, 2), 2)); equal(got["sparse"], np.full((2, 2), 0.5)); equal(got["back"], 2 * (r + 1))
     equal(got["where"], [r, 2, r, 2, 1, 1, r]); equal(got["twice"][1], np.full((2, 3), 2.5)); equal(got["loop"], [32, 32])
     equal(got["hora"][1], np.full((2, 3), 2))
+    for root, one in zip((0, 1), others):
+        s.run(v1.assign(w, 9.0 + r)); s.run(one); equal(s.run(w), 9.0 + root)
+    s.run([v1.assign(w, float(r)), v1.assign(ref, [r, r])])
     s.run(every)
     equal(s.run(w), 1); equal(s.run(ref), [1, 1])
     assert hvd.broadcast_object({"r": r}, 1, session=s) == {"r": 1}
@@ -99,7 +107,7 @@ print("well")
 
 TRAIN = """
 import sys, numpy as np, tensorflow as tf
-import hora, horovod.tensorflow as hvd
+import hora, hora.tensorflow, horovod.tensorflow as hvd
 v1 = tf.compat.v1
 v1.disable_eager_execution()
 hvd.init()
@@ -128,8 +136,12 @@ def train(optimizer, feeds, wrap):
 rng = np.random.RandomState(3)
 steps = [[(rng.randint(0, 8, 5), rng.rand(5, 1)) for _ in range(n)] for _ in range(12)]
 sgd = lambda: v1.train.GradientDescentOptimizer(0.1)
-got, count, opt = train(sgd, [s[r] for s in steps], lambda o: hvd.DistributedOptimizer(
-    o, backward_passes_per_step=passes, average_aggregated_gradients=passes > 1, sparse_as_dense=dense))
+how = {"backward_passes_per_step": passes, "sparse_as_dense": dense}
+if sys.argv[3] == "horovod":
+    wrap = lambda o: hvd.DistributedOptimizer(o, average_aggregated_gradients=passes > 1, **how)
+else:
+    wrap = lambda o: hora.tensorflow.DistributedOptimizer(o, average_passes=passes > 1, **how)
+got, count, opt = train(sgd, [s[r] for s in steps], wrap)
 assert count == 12 and opt.get_slot_names() == []
 both = hora.allgather(got[None])
 assert (both[0] == both[1]).all(), np.abs(both[0] - both[1]).max()
@@ -161,6 +173,78 @@ with v1.Session() as s:
 """
 
 
+# Ranks whose name scopes differ: what ignores them matches all the same, by its name or by its tensor's, and so does
+# what goes back.
+SCOPES = """
+import numpy as np, tensorflow as tf
+import horovod.tensorflow as hvd
+v1 = tf.compat.v1
+v1.disable_eager_execution()
+hvd.init()
+r = hvd.rank()
+with v1.name_scope("one/deep" if r == 0 else None):
+    x = tf.fill([2], r + 1.0, name="x")
+    rows = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([r]), tf.constant([2, 2]))
+    given = {
+        "named": hvd.allreduce(x, op=hvd.Sum, name="x", ignore_name_scope=True),
+        "again": hvd.allreduce(x + 1, op=hvd.Sum, name="x", ignore_name_scope=True),
+        "unnamed": hvd.allreduce(x, op=hvd.Sum, ignore_name_scope=True),
+        "group": hvd.grouped_allreduce([x, x], op=hvd.Sum, ignore_name_scope=True)[1],
+        "sparse": tf.convert_to_tensor(hvd.allreduce(rows, op=hvd.Sum, name="rows", ignore_name_scope=True)),
+        "gather": hvd.allgather(x, ignore_name_scope=True), "gathers": hvd.grouped_allgather([x, x], ignore_name_scope=True)[1],
+        "root": hvd.broadcast(x, 1, ignore_name_scope=True), "all": hvd.alltoall(x, ignore_name_scope=True),
+        "part": hvd.mpi_ops._reducescatter(x, ignore_name_scope=True), "inner": hvd._allreduce(x, ignore_name_scope=True),
+        "long": hvd.allreduce(x, op=hvd.Sum, name="n" * 150, ignore_name_scope=True),
+    }
+    given["back"] = tf.gradients(hvd.allreduce(x * (r + 1), op=hvd.Sum, ignore_name_scope=True), x)[0]
+with v1.Session() as s:
+    got = {k: v.tolist() for k, v in s.run(given).items()}
+sums = [3, 3]
+assert got == {
+    "named": sums, "again": [5, 5], "unnamed": sums, "group": sums, "sparse": [[1, 1], [1, 1]], "gather": [1, 1, 2, 2],
+    "gathers": [1, 1, 2, 2], "root": [2, 2], "all": [1, 2], "part": [3], "inner": sums, "long": sums,
+    "back": [2 * (r + 1)] * 2,
+}, got
+print("well")
+"""
+
+
+def test_ranks_whose_name_scopes_differ(run):
+    assert run(SCOPES, timeout=60).stdout.count("well") == 2
+
+
+# What the guide takes as given: data, a network, a folder.
+GIVEN = """
+import os, sys
+import numpy as np
+folder, batch, mine = sys.argv[1], int(os.environ["BATCH"]), int(os.environ["HORA_RANK"])
+numbers = np.random.RandomState(0)
+images, weights = numbers.randn(64, 4).astype("float32"), numbers.randn(4, 1).astype("float32")
+labels = images @ weights
+def network(x, y):
+    global w
+    w = tf.get_variable("w", [4, 1], initializer=tf.constant_initializer(float(mine)))
+    return tf.reduce_mean(tf.square(tf.matmul(x, w) - y))
+"""
+SAY = """
+        kept = kept if session.should_stop() else session.run(w)
+print("got", [float(v).hex() for v in kept.ravel()])
+"""
+
+
+def test_the_guides_diff_changes_nothing_that_is_learned(run, tmp_path):
+    """Two ranks after the diff, and one process before it, with batches twice as large."""
+    got = []
+    for program, ranks, batch in zip(scripts("From a session of TensorFlow 1"), ("1", "2"), ("16", "8"), strict=True):
+        folder = tmp_path / ranks
+        said = run(GIVEN + program + SAY.lstrip("\n"), "-np", ranks, args=(str(folder),), BATCH=batch).stdout
+        found = [eval(text) for text in re.findall(r"got (.*)", said)]
+        assert len(found) == int(ranks) and all(f == found[0] for f in found), said
+        assert list(folder.glob("model.ckpt-*.index"))
+        got.append([float.fromhex(v) for v in found[0]])
+    assert max(abs(a - b) for a, b in zip(*got, strict=True)) < 1e-5 and abs(got[0][0]) > 0.01, got
+
+
 @pytest.mark.parametrize("threads", ["1", "8"])
 def test_opposite_orders(run, threads):
     assert run(ORDERS, args=(threads,)).stdout.count("well") == 2
@@ -170,9 +254,17 @@ def test_calls(run):
     assert run(CALLS).stdout.count("well") == 2
 
 
-@pytest.mark.parametrize(("passes", "form"), [("1", "rows"), ("1", "dense"), ("3", "dense")])
-def test_training(run, passes, form):
-    assert run(TRAIN, args=(passes, form)).stdout.count("well") == 2
+@pytest.mark.parametrize(
+    ("passes", "form", "names"),
+    cases(
+        ("1", "rows", "horovod"),
+        ("3", "dense", "horovod"),
+        ("3", "dense", "hora"),
+        rest=[("1", "dense", "horovod"), ("1", "rows", "hora")],
+    ),
+)
+def test_training(run, passes, form, names):
+    assert run(TRAIN, args=(passes, form, names)).stdout.count("well") == 2
 
 
 def test_a_rank_that_is_killed(run):
@@ -184,4 +276,33 @@ def test_example(run, tmp_path):
 
     program = (ROOT / "examples/34-horovod-session/train.py").read_text()
     done = run(program, args=(str(tmp_path / "saved"),), cold=True)
-    assert re.search(r"step 100: \d+ %", done.stdout) and list((tmp_path / "saved").glob("model.ckpt-*.index")), done.stdout
+    assert re.search(r"step 100: \d+ %", done.stdout) and list((tmp_path / "saved").glob("model.ckpt-*.index")), (
+        done.stdout
+    )
+
+
+SEVERAL = """
+import tensorflow as tf
+import hora, hora.tensorflow as ht
+
+hora.init()
+v1 = tf.compat.v1
+with tf.Graph().as_default(), v1.Session() as s:
+    made = []
+    for name, grow in (("a", 1.0), ("b", 100.0)):
+        v = v1.get_variable(name, initializer=0.0, use_resource=True)
+        opt = ht.DistributedOptimizer(v1.train.GradientDescentOptimizer(1.0), backward_passes_per_step=2)
+        made.append((v, opt.minimize(grow * v, var_list=[v])))
+    s.run([v1.global_variables_initializer(), v1.local_variables_initializer()])
+    for turn in range(4):
+        for _, step in made:
+            s.run(step)
+        a, b = (float(s.run(v)) for v, _ in made)
+        assert a != 0 or turn == 0, "the first optimizer does nothing"
+        assert b == 100 * a, (turn, a, b)
+print("well")
+"""
+
+
+def test_two_optimizers_of_a_graph_add_up_apart(run):
+    assert run(SEVERAL).stdout.count("well") == 2

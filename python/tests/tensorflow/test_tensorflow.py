@@ -1,4 +1,5 @@
-"""hora.tensorflow on two ranks: operations in eager mode, graphs, loops, pipelines and saved models, their derivatives and faults."""
+"""hora.tensorflow on two ranks: operations in eager mode, graphs, loops, pipelines and saved models, their derivatives
+and faults."""
 
 import re
 from pathlib import Path
@@ -25,6 +26,11 @@ for dtype in ("float32", "float64", "float16", "bfloat16", "int32", "int64", "ui
         y = f(x)
         assert y.dtype == x.dtype and y.shape == x.shape
         equal(tf.cast(y, "complex128"), np.full((2, 3), 1 if dtype == "bool" else total))
+for dtype in ("float8_e4m3fn", "float8_e5m2"):                                # which not every release names
+    if x := getattr(tf.dtypes.experimental, dtype, None):
+        y = ht.allgather(ht.allreduce(tf.cast(tf.fill([2], r + 1.0), x)))
+        assert y.dtype == x and y.shape == [2 * n]
+        equal(tf.cast(tf.cast(y, "float32"), "complex128"), np.full(2 * n, total))
 equal(ht.allreduce(tf.constant(float(r)), hora.MAX), n - 1)
 equal(ht.allreduce(tf.fill([3], r + 1.0), "average", prescale=2, postscale=3), np.full(3, 6 * total / n))
 equal(ht.allreduce(tf.ones(3), compression=ht.Compression.fp16), np.full(3, n))
@@ -230,3 +236,51 @@ def test_the_example(run):
     said = run((ROOT / "examples/41-tensorflow/train.py").read_text(), cold=True).stdout
     found = re.search(r"2 ranks, 150 steps, .*accuracy ([0-9.]+), weights equal: True", said)
     assert found and float(found[1]) > 0.9, said
+
+
+OUTSIDE = """
+import tensorflow as tf
+import hora, hora.tensorflow as ht, horovod.tensorflow as hvd
+
+hvd.init()
+r, n, K = hora.rank(), hora.size(), 8
+
+
+def plain(x, k):
+    return ht.allreduce(x)
+
+
+inner = tf.function(plain)
+
+
+def loop(x, k):
+    return tf.while_loop(lambda i, y: i < 1, lambda i, y: (i + 1, ht.allreduce(y)), [tf.constant(0), x])[1]
+
+
+def branch(x, k):
+    return tf.cond(tf.reduce_sum(x) > -1e9, lambda: ht.allreduce(x), lambda: x * 1.0)
+
+
+def named(x, k):
+    return hvd.allreduce(x, op=hvd.Sum, name=f"x{k}")
+
+
+def mixed(x, k):
+    return (plain, inner, loop, branch, named)[k % 5](x, k)
+
+
+for form in (plain, inner, loop, branch, named, mixed):
+    forward = tf.function(lambda xs: [form(x, k) for k, x in enumerate(xs)])
+    vs = [tf.Variable(tf.fill([3], float(k))) for k in range(K)]
+    for turn in range(3):
+        with tf.GradientTape() as tape:
+            loss = tf.add_n([tf.reduce_sum(y) * float((k + 1) * (10 + r)) for k, y in enumerate(forward([v * 1.0 for v in vs]))])
+        got = [float(g[0]) for g in tape.gradient(loss, vs)]
+        assert got == [(k + 1) * (10 * n + n * (n - 1) / 2) for k in range(K)], got
+print("well")
+"""
+
+
+def test_a_tape_outside_of_the_function(run):
+    """TensorFlow derives the function's gradient then without order among what it calls."""
+    assert run(OUTSIDE).stdout.count("well") == 2

@@ -1,4 +1,5 @@
-"""hora.tensorflow when graphs differ between ranks, a rank raises, is killed or interrupted inside a step: TensorFlow's class, a sentence, no hang."""
+"""hora.tensorflow when graphs differ between ranks, a rank raises, is killed or interrupted inside a step: TensorFlow's
+class, a sentence, no hang."""
 
 import os
 import signal
@@ -7,6 +8,7 @@ import sys
 import time
 
 import pytest
+from sample import cases
 
 GRAPHS = """
 import numpy as np, tensorflow as tf
@@ -243,7 +245,7 @@ import hora, hora.tensorflow as ht
 hora.init()
 
 
-@tf.function
+@tf.function(jit_compile="HORA_TF_XLA" in os.environ)
 def step(x):
     for _ in tf.range(10**9 if sys.argv[1] == "loop" else 1):
         x = ht.allreduce(x, "average")
@@ -285,8 +287,10 @@ def test_a_rank_that_fails_inside_its_step(run, how):
     assert "core dumped" not in done.stderr and "terminate called" not in done.stderr
 
 
-@pytest.mark.parametrize("how", ["wait", "loop"])
-def test_ctrl_c_inside_a_compiled_step(launcher, folders, tmp_path, how):
+@pytest.mark.parametrize("how, xla", cases(("wait", None), ("loop", None), rest=[("wait", "1"), ("loop", "1")]))
+def test_ctrl_c_inside_a_compiled_step(launcher, folders, tmp_path, monkeypatch, how, xla):
+    if xla:
+        monkeypatch.setenv("HORA_TF_XLA", xla)
     said, took, code = beside_interrupt(launcher, folders, tmp_path, WAITS, how)
     assert code in (130, -signal.SIGINT) and took < 30, (code, took, said)
     assert "terminate called" not in said and "core dumped" not in said, said
@@ -296,10 +300,19 @@ def beside_interrupt(launcher, folders, tmp_path, program, *args):
     """What `hora run` says when it gets Ctrl-C while the ranks are inside, how long it takes then, and how it ends."""
     path = tmp_path / "program.py"
     path.write_text(program)
-    env = os.environ | {"HORA_START_TIMEOUT": "120", "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": "cpu"}
+    env = os.environ | {
+        "HORA_START_TIMEOUT": "120",
+        "CUDA_VISIBLE_DEVICES": "",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "JAX_PLATFORMS": "cpu",
+    }
     env["PYTHONPATH"] = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH", "")]), *map(str, folders)])
     job = subprocess.Popen(
-        [launcher, "run", "-np", "2", sys.executable, path, *args], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [launcher, "run", "-np", "2", sys.executable, path, *args],
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
     heard = ""
     while heard.count("inside") < 2:
@@ -318,5 +331,7 @@ def test_tensorflow_is_missing_or_too_old(run, tmp_path, monkeypatch):
     (tmp_path / "old" / "tensorflow.py").write_text("__version__ = '2.3.0'\n")
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'old'}{os.pathsep}{os.environ['PYTHONPATH']}")
     assert "well" in run(MISSING, "-np", "1", cold=True, args=("TensorFlow 2.3.0 is too old",)).stdout
-    (tmp_path / "old" / "tensorflow.py").write_text("raise ModuleNotFoundError(\"No module named 'tensorflow'\", name='tensorflow')\n")
+    (tmp_path / "old" / "tensorflow.py").write_text(
+        "raise ModuleNotFoundError(\"No module named 'tensorflow'\", name='tensorflow')\n"
+    )
     assert "well" in run(MISSING, "-np", "1", cold=True, args=("TensorFlow is not installed",)).stdout

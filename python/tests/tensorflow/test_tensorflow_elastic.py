@@ -49,5 +49,60 @@ def test_states(run):
 def test_fit_goes_on_after_a_kill(run, backend, tmp_path):
     program = (ROOT / "examples/44-elastic-keras/train.py").read_text()
     done = run(program, "-np", "2", "--restarts", "3", args=(str(tmp_path / "killed"),), KERAS_BACKEND=backend)
-    assert "weights equal on 2 ranks: True" in done.stdout and "done: 3 epochs" in done.stdout, done.stdout + done.stderr
+    assert "weights equal on 2 ranks: True" in done.stdout and "done: 3 epochs" in done.stdout, (
+        done.stdout + done.stderr
+    )
     assert done.stdout.count("in epoch 0") == 2 and done.stdout.count("of 2 in epoch 1") == 2, done.stdout
+
+
+@pytest.mark.parametrize(
+    "how, env", cases(("jit_compile=True", {"HORA_TF_XLA": "1"}), rest=[("steps_per_execution=4", {})])
+)
+def test_fit_goes_on_after_a_kill_inside_compiled_steps(run, how, env, tmp_path):
+    program = (ROOT / "examples/44-elastic-keras/train.py").read_text()
+    told = program.replace('metrics=["accuracy"],', f'metrics=["accuracy"], {how},').replace(
+        "batch == 25", "batch >= 25"
+    )
+    assert told.count(how) == 1 and "batch >= 25" in told
+    done = run(told, "-np", "2", "--restarts", "3", args=(str(tmp_path / "killed"),), KERAS_BACKEND="tensorflow", **env)
+    assert "weights equal on 2 ranks: True" in done.stdout and "done: 3 epochs" in done.stdout, (
+        done.stdout + done.stderr
+    )
+    assert done.stdout.count("of 2 in epoch 1") == 2 and "jit_compile=True is not possible" not in done.stderr, (
+        done.stdout + done.stderr
+    )
+
+
+COMMITS = """
+import keras, numpy as np
+import hora.keras
+
+
+class Kept:
+    at = 0
+
+    def commit(self):
+        commits.append(self.at)
+
+
+class At(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        kept.at = batch
+
+
+each = [3, 7, 11, 15, 19, 23, 27, 31, 31]  # and after the epoch
+for steps, every, want in (
+    (1, 10, [9, 19, 29, 31, 7, 17, 27, 31]), (4, 10, [11, 23, 31, 3, 15, 27, 31]), (4, 1, each + each),
+):
+    commits, kept = [], Kept()
+    m = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1)])
+    m.compile("sgd", "mse", steps_per_execution=steps)
+    calls = [At(), hora.keras.callbacks.CommitState(kept, every=every)]
+    m.fit(np.ones((32, 2)), np.ones((32, 1)), batch_size=1, epochs=2, callbacks=calls, verbose=0)
+    assert commits == want, (steps, every, commits)
+print("well")
+"""
+
+
+def test_commits_count_batches_however_many_a_call_takes(run):
+    assert run(COMMITS, "-np", "1").stdout.count("well") == 1

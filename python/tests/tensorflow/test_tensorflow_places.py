@@ -1,4 +1,5 @@
-"""HORA_CHECK_CALLS in what TensorFlow traces: ranks compare where the program makes its calls, whatever autograph made of the lines."""
+"""HORA_CHECK_CALLS in what TensorFlow traces: ranks compare where the program makes its calls, whatever autograph made
+of the lines."""
 
 import re
 
@@ -139,4 +140,6 @@ def test_functions_of_horovod_are_told_their_places(run):
     done = run(NAMED, HORA_CHECK_CALLS="1", HORA_DEADLOCK_TIMEOUT="0.5", HORA_STALL_WARN="1", HORA_STALL_END="2")
     assert done.stdout.count("well") == 2
     told = [line for line in done.stderr.splitlines() if "wait for each other" in line]
-    assert len(told) == 1 and re.search(r"rank 0 is in .* at program\.py:\d+ .*rank 1 is in .* at program\.py:\d+ ", told[0]), done.stderr
+    assert len(told) == 1 and re.search(
+        r"rank 0 is in .* at program\.py:\d+ .*rank 1 is in .* at program\.py:\d+ ", told[0]
+    ), done.stderr

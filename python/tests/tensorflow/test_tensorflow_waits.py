@@ -1,4 +1,5 @@
-"""Ranks at different places of a program with TensorFlow: told where each is, and where nothing proves that they are stuck, only told."""
+"""Ranks at different places of a program with TensorFlow: told where each is, and where nothing proves that they are
+stuck, only told."""
 
 import re
 
@@ -59,8 +60,38 @@ def test_ranks_that_wait_at_different_places_are_told(run):
     done = run(PLACES, HORA_CHECK_CALLS="1", HORA_DEADLOCK_TIMEOUT="0.5")
     assert done.stdout.count("well") == 2
     told = [line for line in done.stderr.splitlines() if "wait for each other" in line]
-    assert len(told) == 2 and all("nothing is ended, since rank 0 runs a framework's compiled program" in line for line in told), (
-        done.stderr
-    )
+    assert len(told) == 2 and all(
+        "nothing is ended for 1m0s, since rank 0 runs a framework's compiled program" in line for line in told
+    ), done.stderr
     assert len(re.findall(r"HorovodAllreduce at program\.py:\d+", told[0])) >= 2, told[0]
     assert re.search(r"rank 0 is in allreduce p\b.* rank 1 is in allreduce q\b", told[1]), told[1]
+
+
+OTHER_KINDS = """
+import tensorflow as tf
+import hora, horovod.tensorflow as hvd
+
+hvd.init()
+r, n = hvd.rank(), hvd.size()
+
+
+@tf.function
+def step(x, mine):
+    if mine:
+        x = hvd.allreduce(x, op=hvd.Sum)
+    return hvd.broadcast(x, 0)
+
+
+x = tf.ones(2)
+assert (step(x, tf.constant(True)).numpy() == n).all() and (step(x, tf.constant(False)).numpy() == 1).all()
+try:
+    step(x, tf.constant(r == 0))
+except tf.errors.OpError as e:
+    assert all(s in str(e) for s in ("rank 0 is in", "rank 1 is in", "it has been so for 6s")), e
+    print("well", flush=True)
+"""
+
+
+def test_a_branch_that_one_rank_alone_takes_before_a_call_of_another_kind_ends(run):
+    done = run(OTHER_KINDS, HORA_DEADLOCK_TIMEOUT="0.05")
+    assert done.stdout.count("well") == 2, done.stderr

@@ -113,7 +113,12 @@ def test_calls(run):
 
 
 def test_one_thread_of_tensorflow(run):
-    assert run(CALLS, HOROVOD_ENABLE_XLA_OPS="1", TF_NUM_INTRAOP_THREADS="1", TF_NUM_INTEROP_THREADS="1").stdout.count("well") == 2
+    assert (
+        run(CALLS, HOROVOD_ENABLE_XLA_OPS="1", TF_NUM_INTRAOP_THREADS="1", TF_NUM_INTEROP_THREADS="1").stdout.count(
+            "well"
+        )
+        == 2
+    )
 
 
 def test_fit(run):
@@ -130,3 +135,31 @@ def test_another_word(run):
     program = "import tensorflow as tf, hora, hora.tensorflow as ht\nhora.init()\ntf.function(ht.allreduce)(tf.ones(2))"
     done = run(program, HORA_TF_XLA="yes", code=1)
     assert "HORA_TF_XLA='yes' is neither 0 nor 1" in done.stderr, done.stderr
+
+
+STOPPED = """
+import os, subprocess, time
+import numpy as np, tensorflow as tf
+import hora, hora.tensorflow as ht
+
+hora.init()
+r, n = hora.rank(), hora.size()
+f = tf.function(lambda x: ht.allreduce(x + 1.0), jit_compile=True)
+x = tf.zeros(8)
+for turn in range(40):
+    if turn == 20 and r == 1:  # stopped for two seconds, inside a step or beside it
+        subprocess.Popen(["sh", "-c", f"sleep 0.01; kill -STOP {os.getpid()}; sleep 2; kill -CONT {os.getpid()}"])
+    longest = 0.0
+    while turn == 20 and longest < 1:
+        begun = time.monotonic()
+        f(x)
+        longest = hora.allreduce(np.float64(time.monotonic() - begun), op=hora.MAX)
+    x = f(x) / n
+assert (x.numpy() == 40).all(), x
+print("well")
+"""
+
+
+def test_a_rank_that_is_stopped_for_a_while(run):
+    done = run(STOPPED, HORA_TF_XLA="1", HORA_STALL_WARN="1")
+    assert done.stdout.count("well") == 2

@@ -37,7 +37,8 @@ class _Tensor(ctypes.Structure):
     _fields_ = [
         ("data", ctypes.c_void_p), ("device", ctypes.c_int32), ("number", ctypes.c_int32), ("dims", ctypes.c_int32),
         ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16), ("shape", ctypes.c_void_p),
-        ("strides", ctypes.c_void_p), ("offset", ctypes.c_uint64), ("manager", ctypes.c_void_p), ("deleter", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p), ("offset", ctypes.c_uint64), ("manager", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
     ]  # fmt: skip
 
 
@@ -51,7 +52,15 @@ def on_device(host: torch.Tensor) -> torch.Tensor:
     shape, strides = dims(*host.shape), dims(*host.stride())
     code, bits = _KINDS[host.dtype]
     t = _Tensor(
-        (host.data_ptr() or 64) + _AWAY, _EXTERNAL, 0, host.dim(), code, bits, 1, ctypes.addressof(shape), ctypes.addressof(strides)
+        (host.data_ptr() or 64) + _AWAY,
+        _EXTERNAL,
+        0,
+        host.dim(),
+        code,
+        bits,
+        1,
+        ctypes.addressof(shape),
+        ctypes.addressof(strides),
     )
     _memory.append((host, shape, strides, t))
     return torch.from_dlpack(_capsule(ctypes.addressof(t), b"dltensor", None))
@@ -79,7 +88,9 @@ def _run(op, *args, **kwargs):
     def up(x):
         if not isinstance(x, torch.Tensor):
             return x
-        return next((t for t, host in given if host is x), None) if any(host is x for _, host in given) else on_device(x)
+        return (
+            next((t for t, host in given if host is x), None) if any(host is x for _, host in given) else on_device(x)
+        )
 
     args, kwargs = tree_map(down, args), tree_map(down, kwargs)
     if op.name() == "aten::_copy_from":

@@ -62,9 +62,11 @@ def by_ddp(overlap: bool, as_view: bool):
 
 
 KINDS = {
-    "named": by_optimizer(), "ordered": by_optimizer(named=False), "overlap": by_optimizer(overlap=True), "sum": by_optimizer(op=hora.SUM),
+    "named": by_optimizer(), "ordered": by_optimizer(named=False), "overlap": by_optimizer(overlap=True),
+    "sum": by_optimizer(op=hora.SUM),
     "predivided": by_optimizer(gradient_predivide_factor=2.0), "groups": by_optimizer(num_groups=2),
-    "ddp": by_ddp(False, True), "ddp overlapping": by_ddp(True, True), "ddp with its own gradients": by_ddp(False, False),
+    "ddp": by_ddp(False, True), "ddp overlapping": by_ddp(True, True),
+    "ddp with its own gradients": by_ddp(False, False),
 }  # fmt: skip
 
 
@@ -91,7 +93,9 @@ def work_odd_gradients():
     on()
     rank = hora.rank()
     p, q, frozen = (torch.nn.Parameter(torch.ones(200, 200)) for _ in range(3))
-    optimizer = hora.torch.DistributedOptimizer(torch.optim.SGD([p, q, frozen], lr=1.0), [("p", p), ("q", q), ("frozen", frozen)])
+    optimizer = hora.torch.DistributedOptimizer(
+        torch.optim.SGD([p, q, frozen], lr=1.0), [("p", p), ("q", q), ("frozen", frozen)]
+    )
 
     def reduced(make_p, make_q=lambda: None):
         optimizer.zero_grad()
@@ -106,7 +110,9 @@ def work_odd_gradients():
     assert torch.equal(reduced(lambda: mine.clone() if rank else mine.t().clone().t())[0], mean)  # and on one
     assert torch.equal(reduced(lambda: torch.tensor(1.0 + rank).expand(200, 200))[0], torch.full((200, 200), 1.5))
     other, missing = reduced(lambda: mine.clone(), lambda: mine.clone() if rank else None)
-    assert torch.equal(missing, (torch.arange(40000.0).view(200, 200) + 1) / 2)  # missing on rank 0, which counts as zeros
+    assert torch.equal(
+        missing, (torch.arange(40000.0).view(200, 200) + 1) / 2
+    )  # missing on rank 0, which counts as zeros
     frozen.requires_grad_(False)
     optimizer.zero_grad()
     p.grad = mine.clone()
@@ -165,7 +171,9 @@ def work_fork():
     assert _arena.bytes_in_use() >= before + 400_000 and torch.equal(t, torch.arange(100_000.0))
     del t, more
     assert _arena.bytes_in_use() < before
-    loader = torch.utils.data.DataLoader(torch.arange(400_000.0).view(4, -1), num_workers=2, multiprocessing_context="fork")
+    loader = torch.utils.data.DataLoader(
+        torch.arange(400_000.0).view(4, -1), num_workers=2, multiprocessing_context="fork"
+    )
     assert [float(x[0, 0]) for x in loader] == [0.0, 100_000.0, 200_000.0, 300_000.0]
 
 
@@ -189,7 +197,14 @@ def work_by_chance():
                     wrong.append((who, turn, value))
                 continue
             value = who * 1000 + turn
-            held.append((value, torch.full((dice.choice([1, 300, 16_384, 20_000, 70_000, 300_000, 2_000_000]),), value, dtype=torch.int32)))
+            held.append(
+                (
+                    value,
+                    torch.full(
+                        (dice.choice([1, 300, 16_384, 20_000, 70_000, 300_000, 2_000_000]),), value, dtype=torch.int32
+                    ),
+                )
+            )
             if len(held) > 12:
                 held.pop(0)
         wrong.extend((who, value) for value, t in held if not bool((t == value).all()))

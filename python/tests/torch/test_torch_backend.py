@@ -88,7 +88,11 @@ def work_verbs():
         both(lambda g, o, t: dist.reduce_scatter_tensor(o, t, group=g), torch.zeros_like(x), wide)
         both(lambda g, o, *t: dist.reduce_scatter(o, list(t), group=g), torch.zeros_like(x), *wide.chunk(n))
         both(lambda g, o, t: dist.all_to_all_single(o, t, group=g), torch.zeros_like(wide), wide)
-        both(lambda g, o, *t: dist.scatter(o, list(t) if r == 1 else None, 1, group=g), torch.zeros_like(x), *wide.chunk(n))
+        both(
+            lambda g, o, *t: dist.scatter(o, list(t) if r == 1 else None, 1, group=g),
+            torch.zeros_like(x),
+            *wide.chunk(n),
+        )
         both(lambda g, t, *o: dist.gather(t, list(o) if r == 1 else None, 1, group=g), x, *out.chunk(n))
     average = torch.full((5,), float(r))
     dist.all_reduce(average, dist.ReduceOp.AVG)
@@ -142,13 +146,19 @@ def work_seldom_verbs():
         dist.all_gather_into_tensor(two, torch.full((2,), float(r)))
         dist.all_gather_into_tensor(one, torch.full((1,), float(-r)))
     several.wait()
-    assert two.tolist() == [float(p) for p in range(n) for _ in range(2)] and one.tolist() == [float(-p) for p in range(n)]
+    assert two.tolist() == [float(p) for p in range(n) for _ in range(2)] and one.tolist() == [
+        float(-p) for p in range(n)
+    ]
     a, b = torch.zeros(2), torch.zeros(1)
     with dist._coalescing_manager():
         dist.reduce_scatter_tensor(a, torch.arange(2.0 * n))
         dist.reduce_scatter_tensor(b, torch.arange(1.0 * n))
     assert a.tolist() == [n * 2.0 * r, n * (2.0 * r + 1)] and b.tolist() == [float(n * r)]
-    for op, want in ((dist.ReduceOp.BAND, 8), (dist.ReduceOp.BOR, 8 | (1 << n) - 1), (dist.ReduceOp.BXOR, 8 * (n % 2) | (1 << n) - 1)):
+    for op, want in (
+        (dist.ReduceOp.BAND, 8),
+        (dist.ReduceOp.BOR, 8 | (1 << n) - 1),
+        (dist.ReduceOp.BXOR, 8 * (n % 2) | (1 << n) - 1),
+    ):
         dist.all_reduce(x := torch.tensor([8 | 1 << r]), op)
         assert x.item() == want, op
     dist.all_reduce(x := torch.ones(3), dist._make_nccl_premul_sum(0.5))
@@ -333,7 +343,9 @@ def work_monitored():
         dist.monitored_barrier(wait_all_ranks=every)
         if r != 1:  # rank 1 does not come
             began = time.monotonic()
-            with pytest.raises(RuntimeError, match=reached if r else r"Ranks? 1 failed to pass monitoredBarrier in 500 ms"):
+            with pytest.raises(
+                RuntimeError, match=reached if r else r"Ranks? 1 failed to pass monitoredBarrier in 500 ms"
+            ):
                 dist.monitored_barrier(wait_all_ranks=every, **within)
             assert time.monotonic() - began < 3
         dist.barrier()
@@ -344,7 +356,8 @@ def work_monitored():
     late = dist.new_group(**within)
     if r:
         with pytest.raises(
-            dist.DistBackendError, match=r"rank 0 has not come within the timeout of|gave up waiting for rank 0 after its timeout of"
+            dist.DistBackendError,
+            match=r"rank 0 has not come within the timeout of|gave up waiting for rank 0 after its timeout of",
         ):
             dist.barrier(late)
     dist.barrier()

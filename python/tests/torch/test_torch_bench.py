@@ -1,4 +1,5 @@
-"""bench/torch_bench.py sees what is planted in it: calls that do nothing, a wrong divisor, gradients that are exchanged."""
+"""bench/torch_bench.py sees what is planted in it: calls that do nothing, a wrong divisor, gradients that are
+exchanged."""
 
 import os
 import sys
@@ -25,7 +26,8 @@ def divisor(tensors):
 
 @fault
 def swap(tensors):
-    """Two gradients of one shape, or a gradient's halves where there is one alone; blocks of a power of two, as data are cut."""
+    """Two gradients of one shape, or a gradient's halves where there is one alone; blocks of a power of two, as data
+    are cut."""
     a, b = tensors[:2] if len(tensors) > 1 else tensors[0].split(len(tensors[0]) // 2)
     kept = a.clone()
     a.copy_(b)

@@ -99,7 +99,13 @@ def hooked():
 
 
 def work_ddp():
-    settings = [{}, {"gradient_as_bucket_view": True}, {"static_graph": True}, {"find_unused_parameters": True}, {"bucket_cap_mb": 0.001}]
+    settings = [
+        {},
+        {"gradient_as_bucket_view": True},
+        {"static_graph": True},
+        {"find_unused_parameters": True},
+        {"bucket_cap_mb": 0.001},
+    ]
     *plain, _, _ = on_both(*(trained(**s) for s in settings), uneven, hooked)
     for end in plain:
         same(end, alone())
@@ -114,7 +120,9 @@ def work_accelerated():
 
     r, n = start()
     ways = [(False, None, 25), (True, False, 0.001), (True, True, 0.001)]
-    for view, overlap, limit, unused in [(*way, unused) for way in ways for unused in (False, True)]:  # by our averaging, by the hook
+    for view, overlap, limit, unused in [
+        (*way, unused) for way in ways for unused in (False, True)
+    ]:  # by our averaging, by the hook
         model = Ddp(network(), gradient_as_bucket_view=view, bucket_cap_mb=limit, find_unused_parameters=unused)
         model = hora.torch.accelerate(model, overlap)
         before = moved()

@@ -1,8 +1,8 @@
 """A model with parameters on two devices of one process: layers one after the other inside, data-parallel outside.
 
-The second device is one written in Python (second_device.py): torch treats it as it does an accelerator, with a thread of
-its own for the backward pass. DistributedDataParallel is left out: torch refuses a module on devices of two types, and
-the backend takes tensors of the host and of CUDA devices.
+The second device is one written in Python (second_device.py): torch treats it as it does an accelerator, with a thread
+of its own for the backward pass. DistributedDataParallel is left out: torch refuses a module on devices of two types,
+and the backend takes tensors of the host and of CUDA devices.
 """
 
 from __future__ import annotations
@@ -138,7 +138,9 @@ def work_two_devices():
         torch.testing.assert_close(joined, expected, rtol=0, atol=bound)
         torch.testing.assert_close(weights(model), weights(single), rtol=0, atol=bound)
     threads = set().union(*second_device.ops.values())
-    assert len(threads) > 1, "torch ran the second device's backward pass on the caller's thread: this is no such device"
+    assert len(threads) > 1, (
+        "torch ran the second device's backward pass on the caller's thread: this is no such device"
+    )
 
 
 def test_two_devices(ranks):
@@ -168,7 +170,10 @@ def work_rare():
     ht.broadcast_optimizer_state(opt)
     assert all(p.device.type == ("cpu" if k.startswith("first") else "second") for k, p in model.named_parameters())
     assert all(opt.state[p]["exp_avg"].device == p.device for p in model.parameters())
-    for mine in (weights(model), torch.cat([opt.state[p]["exp_avg"].to("cpu").reshape(-1) for p in model.parameters()])):
+    for mine in (
+        weights(model),
+        torch.cat([opt.state[p]["exp_avg"].to("cpu").reshape(-1) for p in model.parameters()]),
+    ):
         every = hora.allgather(mine).view(n, -1)
         assert torch.equal(every[0], every[-1]) and every.abs().sum() > 0
     # What is left out, with the sentence that says so
@@ -181,7 +186,8 @@ def test_rare_gradients_and_an_equal_start(ranks):
 
 
 def work_at_once():
-    """Two towers, whose gradients arrive on two threads at once: the first bucket is still being sent when the second is there."""
+    """Two towers, whose gradients arrive on two threads at once: the first bucket is still being sent when the second
+    is there."""
     import second_device
 
     from hora.torch.buckets import Bucket

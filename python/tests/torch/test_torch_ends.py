@@ -102,12 +102,15 @@ def test_no_hang_and_no_orphan(job):
 
 
 def work_hook_raises():
-    """An exception inside a gradient's hook reaches the caller of backward; the other rank is told, not left waiting."""
+    """An exception inside a gradient's hook reaches the caller of backward; the other rank is told, not left
+    waiting."""
     import hora.torch
 
     r, _ = start(seconds=6)
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
-    opt = hora.torch.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(), overlap=True)
+    opt = hora.torch.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(), overlap=True
+    )
     for _ in range(2):
         opt.zero_grad()
         model(torch.ones(1, 4)).sum().backward()
@@ -147,7 +150,9 @@ def work_rank_skips():
         os._exit(0)
     dist.group.WORLD._get_backend(torch.device("cpu")).set_timeout(datetime.timedelta(seconds=2))
     began = time.monotonic()
-    with pytest.raises(RuntimeError, match=r"DistBackendError.*rank 1"):  # torch's future hands DistBackendError on as its base
+    with pytest.raises(
+        RuntimeError, match=r"DistBackendError.*rank 1"
+    ):  # torch's future hands DistBackendError on as its base
         model(torch.ones(2, 4)).sum().backward()
     assert 1.5 < time.monotonic() - began < 6
     left.set("over", "")

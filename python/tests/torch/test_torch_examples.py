@@ -29,7 +29,9 @@ def run(*command: str, timeout: int = 100) -> str:
     paths = [*tree, env.get("PYTHONPATH", "")]
     env |= {"PYTHONPATH": os.pathsep.join(p for p in paths if p), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=env, cwd=EXAMPLES, capture_output=True, text=True, timeout=timeout)
-    assert done.returncode == 0, f"{' '.join(command)} ended with {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    assert done.returncode == 0, (
+        f"{' '.join(command)} ended with {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    )
     return done.stdout + done.stderr
 
 
@@ -38,7 +40,10 @@ def ranks(*script: str, n: int = 2, how: str = "run") -> str:
 
 
 def test_ddp_under_both_launchers_and_both_backends():
-    out = [ranks("20-ddp/train.py"), run(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "20-ddp/train.py")]
+    out = [
+        ranks("20-ddp/train.py"),
+        run(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "20-ddp/train.py"),
+    ]
     if SOAK:  # test_torch_ddp.py compares trainings on both
         out.append(ranks("20-ddp/train.py", "gloo"))
     assert [re.search(r"(\w+): 2 ranks", o)[1] for o in out] == ["hora", "hora", "gloo"][: len(out)]
@@ -57,7 +62,9 @@ def test_sharded_and_gpt():
 
 
 def test_elastic_with_a_kill(tmp_path):
-    out = run(program(), "run", "-np", "2", "--restarts", "3", sys.executable, "24-elastic/train.py", str(tmp_path / "killed"))
+    out = run(
+        program(), "run", "-np", "2", "--restarts", "3", sys.executable, "24-elastic/train.py", str(tmp_path / "killed")
+    )
     assert "rank 1 of 2 at step 30" in out and "weights equal on 2 ranks" in out
 
 

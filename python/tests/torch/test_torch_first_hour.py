@@ -22,7 +22,9 @@ def block(begins: str) -> str:
 
 
 def run(launcher: Path, folder: Path, *command: str) -> str:
-    done = subprocess.run([launcher, "run", "-np", "2", sys.executable, *command], cwd=folder, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [launcher, "run", "-np", "2", sys.executable, *command], cwd=folder, capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -47,7 +47,14 @@ def work_groups():
     hora.init()
     r = hora.rank()
     mine = hora.Group(range(r % 2, hora.size(), 2))
-    ways = [{}, {"overlap": True}, {"named": False}, {"compression": "fp16"}, {"op": hora.ADASUM}, {"gradient_predivide_factor": 2.0}]
+    ways = [
+        {},
+        {"overlap": True},
+        {"named": False},
+        {"compression": "fp16"},
+        {"op": hora.ADASUM},
+        {"gradient_predivide_factor": 2.0},
+    ]
     x, y = batches(r % 2)
     for way in ways:
         single, model = network(), network()

@@ -1,4 +1,5 @@
-"""Bad input to hora.torch: an exception of torch's own class with a sentence that names ranks, in time, and never a hang."""
+"""Bad input to hora.torch: an exception of torch's own class with a sentence that names ranks, in time, and never a
+hang."""
 
 from __future__ import annotations
 
@@ -44,7 +45,9 @@ def work_buckets_differ(way):
     if way == "optimizer":
         opt = hora.torch.DistributedOptimizer(opt, model.named_parameters(), num_groups=1 + r)
     else:
-        call = nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.0001 if r else 25, find_unused_parameters=True)
+        call = nn.parallel.DistributedDataParallel(
+            model, bucket_cap_mb=0.0001 if r else 25, find_unused_parameters=True
+        )
         if way == "accelerate":
             hora.torch.accelerate(call)
     with pytest.raises(RuntimeError) as e:
@@ -61,7 +64,9 @@ def test_buckets_that_differ(job, way):
     for e in job(2, work_buckets_differ, args=(way,)).wait(40):
         assert e.code == 0, e.err
         assert (
-            "rank 0" in e.out and "rank 1" in e.out and ("Mismatched ALLREDUCE tensor shapes" in e.out or "Mismatched buckets" in e.out)
+            "rank 0" in e.out
+            and "rank 1" in e.out
+            and ("Mismatched ALLREDUCE tensor shapes" in e.out or "Mismatched buckets" in e.out)
         ), e.out
 
 
@@ -150,7 +155,9 @@ def test_a_late_rank(ranks):
 def work_tensors():
     _, n = start(timeout=within(60))
     backend = dist.group.WORLD._get_backend(torch.device("cpu"))
-    with pytest.raises(ValueError, match='all_reduce: tensor is on meta; backend "hora" takes tensors of the host and of CUDA devices'):
+    with pytest.raises(
+        ValueError, match='all_reduce: tensor is on meta; backend "hora" takes tensors of the host and of CUDA devices'
+    ):
         backend.allreduce([torch.ones(3, device="meta")])
     strided = torch.arange(12.0).reshape(3, 4).t()[1:]
     dist.all_reduce(strided)
@@ -201,8 +208,13 @@ def test_torch_that_is_missing(tmp_path):
 
 
 def test_torch_that_is_too_old(tmp_path):
-    said = importing(tmp_path, {"__init__.py": "__version__ = '2.3.1+cpu'", "distributed.py": "def is_available(): return True"})
-    assert said == "ImportError: import hora.torch: PyTorch 2.3.1+cpu is too old; run `pip install --upgrade torch` (2.4 or newer)"
+    said = importing(
+        tmp_path, {"__init__.py": "__version__ = '2.3.1+cpu'", "distributed.py": "def is_available(): return True"}
+    )
+    assert (
+        said
+        == "ImportError: import hora.torch: PyTorch 2.3.1+cpu is too old; run `pip install --upgrade torch` (2.4 or newer)"
+    )
 
 
 def test_torch_that_is_broken(tmp_path):

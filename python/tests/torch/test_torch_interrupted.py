@@ -34,10 +34,13 @@ def work_collectives():
     peer = 1 - rank
     whole = torch.empty(40_000)
     forms = [
-        lambda x: dist.all_reduce(x), lambda x: dist.all_reduce(x, async_op=True).wait(), lambda x: dist.broadcast(x, 1),
+        lambda x: dist.all_reduce(x), lambda x: dist.all_reduce(x, async_op=True).wait(),
+        lambda x: dist.broadcast(x, 1),
         lambda x: dist.reduce(x, 1), lambda x: dist.all_gather([torch.empty(20_000) for _ in range(2)], x),
-        lambda x: dist.all_gather_into_tensor(whole.clone(), x), lambda x: dist.reduce_scatter_tensor(torch.empty(10_000), x),
-        lambda x: dist.all_to_all_single(torch.empty(20_000), x), lambda x: dist.recv(x, peer) if rank == 0 else dist.send(x, peer),
+        lambda x: dist.all_gather_into_tensor(whole.clone(), x),
+        lambda x: dist.reduce_scatter_tensor(torch.empty(10_000), x),
+        lambda x: dist.all_to_all_single(torch.empty(20_000), x),
+        lambda x: dist.recv(x, peer) if rank == 0 else dist.send(x, peer),
         lambda x: dist.all_reduce_coalesced([x, x.clone()]), lambda x: dist.barrier(),
     ]  # fmt: skip
     after = torch.zeros(1)
@@ -74,7 +77,9 @@ def work_optimizer():
     hora.init()
     rank = hora.rank()
     net = model()
-    optimizer = hora.torch.DistributedOptimizer(torch.optim.SGD(net.parameters(), lr=0.1), net.named_parameters(), overlap=False)
+    optimizer = hora.torch.DistributedOptimizer(
+        torch.optim.SGD(net.parameters(), lr=0.1), net.named_parameters(), overlap=False
+    )
 
     def backward():
         optimizer.zero_grad()
@@ -89,7 +94,10 @@ def work_optimizer():
         cut(optimizer.step)
         assert net.weight.grad is None, "the averages on their way have their memory to themselves"
         (net(torch.full((4, 100), 1000.0)).sum()).backward()
-        with pytest.raises(RuntimeError, match="Interrupted cut an earlier reduction of gradients short on rank 0.*broadcast_parameters"):
+        with pytest.raises(
+            RuntimeError,
+            match="Interrupted cut an earlier reduction of gradients short on rank 0.*broadcast_parameters",
+        ):
             optimizer.step()
     else:
         time.sleep(0.3)
@@ -111,7 +119,9 @@ def test_optimizer(ranks):
 
 def work_model():
     rank, _ = start()
-    ddp = hora.torch.accelerate(torch.nn.parallel.DistributedDataParallel(model(), gradient_as_bucket_view=True), overlap=False)
+    ddp = hora.torch.accelerate(
+        torch.nn.parallel.DistributedDataParallel(model(), gradient_as_bucket_view=True), overlap=False
+    )
 
     def backward():
         ddp.zero_grad(set_to_none=False)
@@ -142,8 +152,10 @@ def work_horovod():
     rank = hvd.rank()
     forms = [
         lambda x, i: hvd.allreduce(x, name=f"a{i}", op=hvd.Sum), lambda x, i: hvd.allreduce_(x, name="b", op=hvd.Sum),
-        lambda x, i: hvd.allgather(x, name="c"), lambda x, i: hvd.broadcast(x, 1, name="d"), lambda x, i: hvd.alltoall(x),
-        lambda x, i: hvd.grouped_allreduce([x, x], name=f"e{i}", op=hvd.Sum)[0], lambda x, i: hvd.reducescatter(x, op=hvd.Sum, name="f"),
+        lambda x, i: hvd.allgather(x, name="c"), lambda x, i: hvd.broadcast(x, 1, name="d"), lambda x,
+        i: hvd.alltoall(x),
+        lambda x, i: hvd.grouped_allreduce([x, x], name=f"e{i}", op=hvd.Sum)[0], lambda x,
+        i: hvd.reducescatter(x, op=hvd.Sum, name="f"),
         lambda x, i: hvd.allreduce(x, name="g", op=hvd.Sum), lambda x, i: hvd.barrier(),
     ]  # fmt: skip
     for f, form in enumerate(forms):

@@ -46,7 +46,9 @@ def together(make, passes=1, drop=False, clip=False, closure=False, width=32, **
     """This rank's part of the training."""
     r, n = hora.rank(), hora.size()
     model = network(width)
-    opt = ht.DistributedOptimizer(make(model.parameters()), model.named_parameters(), backward_passes_per_step=passes, **settings)
+    opt = ht.DistributedOptimizer(
+        make(model.parameters()), model.named_parameters(), backward_passes_per_step=passes, **settings
+    )
     for x, y in zip(*batches(n), strict=True):
         if closure == "whole":
 
@@ -95,7 +97,8 @@ def work_exact():
     n = hora.size()
     reference = {make: alone(n, make) for make in (momentum, adam)}
     ways = [
-        {}, {"passes": 2}, {"drop": True}, {"clip": True}, {"closure": True}, {"closure": "whole"}, {"num_groups": 2}, {"groups": 3},
+        {}, {"passes": 2}, {"drop": True}, {"clip": True}, {"closure": True}, {"closure": "whole"}, {"num_groups": 2},
+        {"groups": 3},
         {"gradient_predivide_factor": float(n)}, {"bucket_bytes": 600}, {"named": False},
         {"compression": ht.Compression.powersgd(2, start_iteration=99)},
     ]  # fmt: skip
@@ -150,7 +153,9 @@ def work_evaluated():
             return torch.optim.LBFGS(model.parameters(), lr=0.5, max_iter=6, line_search_fn=search)
 
         one, times, losses = train(plain, slice(None))
-        model, rows, heard = train(lambda m, make=plain: ht.DistributedOptimizer(make(m), m.named_parameters()), slice(r, None, n))
+        model, rows, heard = train(
+            lambda m, make=plain: ht.DistributedOptimizer(make(m), m.named_parameters()), slice(r, None, n)
+        )
         assert rows == times, (search, rows, times)
         assert torch.allclose(torch.tensor(heard), torch.tensor(losses), rtol=1e-6), (search, heard, losses)
         bitwise_equal(model)
@@ -177,7 +182,13 @@ def test_a_bucket_holds_one_device_and_one_type():
     """As a model has them whose layers lie on two devices; torch's "meta" stands for the second."""
     from hora.torch.buckets import assign
 
-    kinds = [("cpu", torch.float32), ("meta", torch.float32), ("cpu", torch.float64), ("meta", torch.float32), ("cpu", torch.float32)]
+    kinds = [
+        ("cpu", torch.float32),
+        ("meta", torch.float32),
+        ("cpu", torch.float64),
+        ("meta", torch.float32),
+        ("cpu", torch.float32),
+    ]
     params = [nn.Parameter(torch.zeros(4, device=d, dtype=t)) for d, t in kinds]
     for groups in (None, [params[:2], params[2:]]):
         layout = assign(params, groups, 1 << 20)
@@ -306,7 +317,8 @@ def test_rare_gradients(ranks):
 
 
 def work_thawed(settings):
-    """Layers that are trained for a while: ranks stay equal, and equal to one process, whose momentum rests meanwhile."""
+    """Layers that are trained for a while: ranks stay equal, and equal to one process, whose momentum rests
+    meanwhile."""
     hora.init()
     r, n = hora.rank(), hora.size()
 

@@ -1,4 +1,5 @@
-"""torch's own tests of a backend, with hora in the place of gloo: a sample, and in `make soak` all of them on two and three ranks."""
+"""torch's own tests of a backend, with hora in the place of gloo: a sample, and in `make soak` all of them on two and
+three ranks."""
 
 from __future__ import annotations
 
@@ -39,7 +40,11 @@ def results(ranks: int, way: str, names: list[str]) -> dict[str, tuple[str, str]
 
 def judge(found: dict[str, tuple[str, str]]) -> None:
     print(Counter(ended for ended, _ in found.values()))
-    bad = [f"{name} {ended}\n{said}" for name, (ended, said) in found.items() if ended in ("failed", "hangs") and name not in KNOWN]
+    bad = [
+        f"{name} {ended}\n{said}"
+        for name, (ended, said) in found.items()
+        if ended in ("failed", "hangs") and name not in KNOWN
+    ]
     assert not bad, "\n".join(bad)
     assert any(ended == "ok" for ended, _ in found.values())
 

@@ -52,7 +52,9 @@ def work_verbs(way):
     with profiled(way) as prof:
         for _, _, call in calls(r, n):
             call()
-    assert HoraBackend.allreduce is before and "allreduce" not in vars(HoraBackend), "something is left after the profiler"
+    assert HoraBackend.allreduce is before and "allreduce" not in vars(HoraBackend), (
+        "something is left after the profiler"
+    )
     found = events(prof)
     assert [e.name for e in found] == [f"hora:{name}" for name, _, _ in calls(r, n)]
     for e, (name, shapes, _) in zip(found, calls(r, n), strict=True):

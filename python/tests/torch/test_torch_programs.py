@@ -240,7 +240,9 @@ def part_models(overlap):
         together(each(step), lambda: Checkpointed(False, tied=True), overlap=overlap, **size)
     reentrant = {"build": lambda: Checkpointed(True, tied=True), "overlap": overlap, "bucket_bytes": 300}
     if overlap:  # the first of two gradients would have been sent without the second
-        with pytest.raises(AssertionError, match="gradient of .*a.bias was computed more than backward_passes_per_step"):
+        with pytest.raises(
+            AssertionError, match="gradient of .*a.bias was computed more than backward_passes_per_step"
+        ):
             together(each(step), **reentrant)
         hora.barrier()  # who is first here must not be missed by the other
     else:
@@ -356,7 +358,9 @@ def part_changed(overlap):
         close(model, single)
     # A copy for a copy of the model goes on as the original does; pickled, it is the optimizer that was wrapped.
     model = network()
-    opt = ht.DistributedOptimizer(momentum(model.parameters()), model.named_parameters(), overlap=overlap, compression="int8")
+    opt = ht.DistributedOptimizer(
+        momentum(model.parameters()), model.named_parameters(), overlap=overlap, compression="int8"
+    )
     step(model, opt, x[0][r::n], y[0][r::n])
     other, copied = copy.deepcopy((model, opt))
     for a, b in zip(x[1:, r::n], y[1:, r::n], strict=True):
@@ -367,7 +371,9 @@ def part_changed(overlap):
     loaded_again = pickle.loads(pickle.dumps(opt))
     assert type(loaded_again) is torch.optim.SGD
     buffers = [s["momentum_buffer"] for s in loaded_again.state_dict()["state"].values()]
-    assert all(torch.equal(a, s["momentum_buffer"]) for a, s in zip(buffers, opt.state_dict()["state"].values(), strict=True))
+    assert all(
+        torch.equal(a, s["momentum_buffer"]) for a, s in zip(buffers, opt.state_dict()["state"].values(), strict=True)
+    )
 
 
 def part_two_optimizers(overlap):
@@ -389,7 +395,9 @@ def part_two_optimizers(overlap):
     for names in (True, False):
 
         def wrap(opt, model, names=names):
-            return ht.DistributedOptimizer(opt, model.named_parameters() if names else None, overlap=overlap, bucket_bytes=600)
+            return ht.DistributedOptimizer(
+                opt, model.named_parameters() if names else None, overlap=overlap, bucket_bytes=600
+            )
 
         for model, single in zip(train(wrap, slice(r, None, n)), train(lambda opt, _: opt, slice(None)), strict=True):
             equal(model)
@@ -519,6 +527,8 @@ def test_frozen_on_one_rank(ranks, way):
         if way == "thawed":
             assert f"rank {1 - r} has not come" in out, out
         else:
-            assert out.startswith("MismatchError") and "rank 0" in out and "rank 1" in out and "requires_grad" in out, out
+            assert out.startswith("MismatchError") and "rank 0" in out and "rank 1" in out and "requires_grad" in out, (
+                out
+            )
     if way == "thawed":
         assert "now trained: 0.weight" in outs[1], outs[1]

@@ -1,4 +1,5 @@
-"""An accelerated DDP model, whose reducer sleeps, beside DDP on gloo: whatever a script does with it, the gradients are DDP's."""
+"""An accelerated DDP model, whose reducer sleeps, beside DDP on gloo: whatever a script does with it, the gradients are
+DDP's."""
 
 from __future__ import annotations
 
@@ -207,7 +208,8 @@ def failing(view, overlap):
 
 
 def layouts(view, overlap):
-    """Element types that differ, a layout of its own, parameters without dimensions, some that need no gradient, buffers."""
+    """Element types that differ, a layout of its own, parameters without dimensions, some that need no gradient,
+    buffers."""
 
     class Net(nn.Module):
         def __init__(self):
@@ -220,7 +222,11 @@ def layouts(view, overlap):
             self.fixed = nn.Parameter(torch.ones(3), requires_grad=False)
 
         def forward(self, x):
-            return (self.norm(self.conv(x)).mean((0, 2, 3)).double() * self.wide * self.scale + self.fixed.sum()).square().mean()
+            return (
+                (self.norm(self.conv(x)).mean((0, 2, 3)).double() * self.wide * self.scale + self.fixed.sum())
+                .square()
+                .mean()
+            )
 
     net = Net()
     model = wrap(net, overlap, gradient_as_bucket_view=view)
@@ -230,7 +236,9 @@ def layouts(view, overlap):
         model(batch(i)[:, :, None, None].expand(4, 8, 4, 4).reshape(16, 2, 4, 4) * batch(i)[0, 0]).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 0.5)
         opt.step()
-    assert net.conv.weight.grad.is_contiguous(memory_format=torch.channels_last) and net.wide.grad.dtype is torch.float64
+    assert (
+        net.conv.weight.grad.is_contiguous(memory_format=torch.channels_last) and net.wide.grad.dtype is torch.float64
+    )
     before = net.norm.running_mean.clone()
     model(torch.zeros(4, 2, 4, 4))  # rank 0's buffers
     rest = [p.detach().double().reshape(-1) for p in model.parameters()]
@@ -279,7 +287,8 @@ def sharded_state(view, overlap):
 
 
 PARTS = [
-    steps, accumulated, kept, several_forwards, retained, in_parts, checkpoints, higher, failing, layouts, joined, copied, sharded_state,
+    steps, accumulated, kept, several_forwards, retained, in_parts, checkpoints, higher, failing, layouts, joined,
+    copied, sharded_state,
 ]  # fmt: skip
 
 
@@ -300,8 +309,11 @@ def work_as_gloo():
             theirs = part(view, None)
             for overlap in (False, True):
                 what = f"{part.__name__}, view {view}, overlap {overlap}"
-                torch.testing.assert_close(ours[part, view, overlap], theirs, rtol=1e-5, atol=1e-5, msg=lambda m, w=what: f"{w}: {m}")
-    # Gloo's end is not ours to wait for: before torch 2.8 it holds the GIL while a thread of its own needs that to free a tensor.
+                torch.testing.assert_close(
+                    ours[part, view, overlap], theirs, rtol=1e-5, atol=1e-5, msg=lambda m, w=what: f"{w}: {m}"
+                )
+    # Gloo's end is not ours to wait for: before torch 2.8 it holds the GIL while a thread of its own needs that to free
+    # a tensor.
     meet("compared")
 
 
@@ -425,7 +437,8 @@ def work_missing(who, overlap):
         side = "right" if overlap else "left"
         for _ in range(2):
             with pytest.raises(
-                RuntimeError, match=rf"on rank {r} the last backward pass brought no gradient of {side}.weight, {side}.bias\. "
+                RuntimeError,
+                match=rf"on rank {r} the last backward pass brought no gradient of {side}.weight, {side}.bias\. ",
             ):
                 model(batch(3))
         with pytest.raises(RuntimeError, match="finished reduction"):

@@ -23,7 +23,9 @@ def wrapped(kind: str, model):
         hvd.init()
         return hvd.DistributedOptimizer(sgd, named_parameters=model.named_parameters())
     op = hora.ADASUM if kind == "adasum" else hora.AVERAGE
-    return hora.torch.DistributedOptimizer(sgd, named_parameters=model.named_parameters(), op=op, named=kind != "ordered")
+    return hora.torch.DistributedOptimizer(
+        sgd, named_parameters=model.named_parameters(), op=op, named=kind != "ordered"
+    )
 
 
 def steps(model, optimizer, n=3):
@@ -44,7 +46,10 @@ def work_warns(kind: str):
     said = steps(model, wrapped(kind, model))
     assert len(said) == (rank == 0), said
     if said:
-        assert "the parameters of rank 0 and rank 1 differ at the first step" in said[0] and "call broadcast_parameters(" in said[0]
+        assert (
+            "the parameters of rank 0 and rank 1 differ at the first step" in said[0]
+            and "call broadcast_parameters(" in said[0]
+        )
     model = net(rank)
     hora.torch.broadcast_parameters(model.state_dict(), root_rank=0)
     model[1].running_mean += rank  # buffers are each rank's own
@@ -76,11 +81,15 @@ def work_fails(kind: str):
         model[2].weight[0, 7] += rank
     steps(model, optimizer, 1)  # the sixth
     failure = Exception if kind == "horovod" else hora.MismatchError
-    with pytest.raises(failure, match=r"Mismatched replicas: the parameter 2\.weight of rank 0 and of rank 1 differs at step 7 of"):
+    with pytest.raises(
+        failure, match=r"Mismatched replicas: the parameter 2\.weight of rank 0 and of rank 1 differs at step 7 of"
+    ):
         steps(model, optimizer, 1)
     assert hora.allreduce(1) == hora.size()
     other = net(rank)
-    with pytest.raises(failure, match=r"the parameter 0\.weight of rank 0 and of rank 1 differs at step 1 of .*broadcast_parameters"):
+    with pytest.raises(
+        failure, match=r"the parameter 0\.weight of rank 0 and of rank 1 differs at step 1 of .*broadcast_parameters"
+    ):
         steps(other, wrapped(kind, other))
     os.environ["HORA_CHECK_REPLICAS"] = "often"
     with pytest.raises(ValueError, match="HORA_CHECK_REPLICAS='often' is no number of steps"):

@@ -17,7 +17,12 @@ def zero_redundancy():
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
     model = nn.parallel.DistributedDataParallel(network())
-    fit(model, ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=0.01), dist.get_rank(), dist.get_world_size())
+    fit(
+        model,
+        ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=0.01),
+        dist.get_rank(),
+        dist.get_world_size(),
+    )
     return flat(model)
 
 
@@ -96,7 +101,9 @@ def functional_collectives():
 
 
 def work_sharded():
-    zero, shards, split, _ = on_both(zero_redundancy, fully_sharded, tensor_parallel, functional_collectives, tolerance=2e-4)
+    zero, shards, split, _ = on_both(
+        zero_redundancy, fully_sharded, tensor_parallel, functional_collectives, tolerance=2e-4
+    )
     same(zero, alone(adam), 2e-4)
     same(shards, alone(adam), 2e-4)
     same(split, alone(sgd), 2e-4)
@@ -112,7 +119,9 @@ def work_rpc():
 
     port = int(os.environ["HORA_ADDR"].rsplit(":", 1)[1])
     where = f"file://{os.environ['HORA_SECRET_FILE']}.rpc{port}"
-    rpc.init_rpc(f"worker{r}", rank=r, world_size=n, rpc_backend_options=rpc.TensorPipeRpcBackendOptions(init_method=where))
+    rpc.init_rpc(
+        f"worker{r}", rank=r, world_size=n, rpc_backend_options=rpc.TensorPipeRpcBackendOptions(init_method=where)
+    )
     assert rpc.rpc_sync(f"worker{(r + 1) % n}", torch.add, (torch.ones(2), 1)).tolist() == [2, 2]
     dist.all_reduce(x := torch.ones(1))
     assert x.item() == n

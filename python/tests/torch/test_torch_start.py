@@ -1,4 +1,5 @@
-"""Equal starts as docs/migrate.md shows them: what the schedule, the ranks and the optimizer's holders see afterwards."""
+"""Equal starts as docs/migrate.md shows them: what the schedule, the ranks and the optimizer's holders see
+afterwards."""
 
 from __future__ import annotations
 
@@ -140,10 +141,14 @@ def work_held(horovod):
             assert not isinstance(lr, torch.Tensor) or group["lr"] is lr
             assert float(group["lr"]) == pytest.approx(0.1)
             plain = opt.state_dict()
-            numbers = [[float(v) for v in t.reshape(-1)] for s in plain["state"].values() for t in s.values() if t is not None]
+            numbers = [
+                [float(v) for v in t.reshape(-1)] for s in plain["state"].values() for t in s.values() if t is not None
+            ]
             assert bool(numbers) == (horovod or 0 in have)  # Horovod's makes one that is fresh everywhere
             equal_everywhere(numbers, "state")
-            equal_everywhere([{k: str(v) for k, v in g.items() if k != "params"} for g in plain["param_groups"]], "groups")
+            equal_everywhere(
+                [{k: str(v) for k, v in g.items() if k != "params"} for g in plain["param_groups"]], "groups"
+            )
 
 
 @pytest.mark.parametrize("horovod", [False, True])
@@ -160,7 +165,9 @@ def test_compression_is_looked_at_when_it_is_given():
             assert opt._compression is choice
         assert isinstance(ht.DistributedOptimizer(opt, compression="powersgd")._compression, ht.Compression.powersgd)
         for wrong in ("fp8", 16, ht.Compression):
-            with pytest.raises(ValueError, match=re.escape(f"compression={wrong!r}: give one of 'none', 'fp16', 'bf16'")):
+            with pytest.raises(
+                ValueError, match=re.escape(f"compression={wrong!r}: give one of 'none', 'fp16', 'bf16'")
+            ):
                 ht.DistributedOptimizer(opt, compression=wrong)
     finally:
         hora.shutdown()
@@ -173,7 +180,9 @@ def test_the_module_lists_what_it_has():
         assert getattr(ht, name).__doc__, name
     arguments = list(inspect.signature(ht.DistributedOptimizer).parameters)[1:]
     rows = re.findall(r"^\| (`.*?=`) \|", GUIDE.read_text(encoding="utf-8"), re.M)
-    assert sorted(re.findall(r"`(\w+)=`", " ".join(rows))) == sorted(arguments), "docs/migrate.md explains each argument"
+    assert sorted(re.findall(r"`(\w+)=`", " ".join(rows))) == sorted(arguments), (
+        "docs/migrate.md explains each argument"
+    )
     said = re.findall(r"^ *([\w, ]+):", ht.DistributedOptimizer.__doc__, re.M)
     assert set(arguments) <= {n for line in said for n in line.split(", ")}
 

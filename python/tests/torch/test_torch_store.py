@@ -1,4 +1,5 @@
-"""torch's own backends under `hora run`: rank 0 serves their store at MASTER_PORT, seconds after the launcher has chosen it."""
+"""torch's own backends under `hora run`: rank 0 serves their store at MASTER_PORT, seconds after the launcher has
+chosen it."""
 
 from __future__ import annotations
 
@@ -45,7 +46,10 @@ def test_gloo_meets_beside_a_thousand_connections_a_second(launcher, tmp_path):
     busy = subprocess.Popen([sys.executable, "-c", BUSY], stdout=subprocess.PIPE, text=True)
     try:
         assert busy.stdout.readline() == "busy\n"
-        jobs = [subprocess.Popen([launcher, "run", "-np", "2", sys.executable, train], stderr=subprocess.PIPE, text=True) for _ in range(2)]
+        jobs = [
+            subprocess.Popen([launcher, "run", "-np", "2", sys.executable, train], stderr=subprocess.PIPE, text=True)
+            for _ in range(2)
+        ]
         for j in jobs:
             said = j.communicate(timeout=120)[1]
             assert j.returncode == 0, said

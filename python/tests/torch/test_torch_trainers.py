@@ -1,4 +1,5 @@
-"""Trainers and schemes built on torch.distributed, on backend "hora": each trains something small and is compared with gloo."""
+"""Trainers and schemes built on torch.distributed, on backend "hora": each trains something small and is compared with
+gloo."""
 
 from __future__ import annotations
 
@@ -87,7 +88,10 @@ def work_lightning():
             accelerator="cpu", devices=n, strategy=strategy, max_epochs=2, logger=False,
             enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, **settings,
         )  # fmt: skip
-        trainer.fit(model, torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x.flatten(0, 1), y.flatten()), batch_size=4))
+        trainer.fit(
+            model,
+            torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x.flatten(0, 1), y.flatten()), batch_size=4),
+        )
         assert trainer.global_step == (32 if kind is Manual else 8 if settings else 16), trainer.global_step
         assert model.asleep == isinstance(strategy, Accelerated)
         assert model.went > before or dist.get_backend() == "gloo"
@@ -97,7 +101,9 @@ def work_lightning():
     ends = {}
     for backend, strategies in (("hora", (DDPStrategy, Accelerated)), ("gloo", (DDPStrategy,))):
         for strategy in strategies:
-            ends[backend, strategy] = [trained(kind, strategy(process_group_backend=backend), **how) for kind, how in ways]
+            ends[backend, strategy] = [
+                trained(kind, strategy(process_group_backend=backend), **how) for kind, how in ways
+            ]
         if backend == "hora":
             no_gloo()
         dist.destroy_process_group()
@@ -124,7 +130,9 @@ def work_accelerate():
     x, y = data(n)
     ends = []
     for backend, accelerated in (("hora", False), ("hora", True), ("gloo", False)):
-        dist.init_process_group(backend)  # Accelerate takes no backend's name but those it knows; it takes a group that is there
+        dist.init_process_group(
+            backend
+        )  # Accelerate takes no backend's name but those it knows; it takes a group that is there
         accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
         assert accelerator.num_processes == n, accelerator.state
         model = network()
@@ -185,7 +193,13 @@ def free_ports():
 
 def ranks_with_torch_variables(job, work, before, port):
     """Two ranks with the variables that `hora run` and torchrun set for torch."""
-    env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "NODE_RANK": "0"}
+    env = {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "WORLD_SIZE": "2",
+        "LOCAL_WORLD_SIZE": "2",
+        "NODE_RANK": "0",
+    }
     own = "os.environ.update({'RANK': os.environ['HORA_RANK'], 'LOCAL_RANK': os.environ['HORA_RANK']})"
     ends = job(2, work, env=env, before=f"import os; {own}; {before}").wait(150)
     bad = [f"--- rank {r} ended with {e.code}\n{e.out}\n{e.err}" for r, e in enumerate(ends) if e.code]
@@ -201,7 +215,12 @@ def work_fsdp1():
 
     def train():
         r, n = dist.get_rank(), dist.get_world_size()
-        model = Fsdp(network(), auto_wrap_policy=ModuleWrapPolicy({nn.Linear}), use_orig_params=True, device_id=torch.device("cpu"))
+        model = Fsdp(
+            network(),
+            auto_wrap_policy=ModuleWrapPolicy({nn.Linear}),
+            use_orig_params=True,
+            device_id=torch.device("cpu"),
+        )
         opt = torch.optim.Adam(model.parameters(), lr=0.01)
         for x, y in zip(*data(n), strict=True):
             opt.zero_grad()

@@ -1,7 +1,8 @@
 """Runs tests of torch's own DistributedTest, which its wheel brings, with backend "hora" in the place of gloo.
 
-`torchs_own.py RANKS plain|accelerated SECONDS [NAME…]` forks the ranks of each test from this process, which has torch imported, and
-prints one line of JSON a test: its name, how it ended ("ok", "skipped", "failed" or "hangs"), and what its ranks have said.
+`torchs_own.py RANKS plain|accelerated SECONDS [NAME…]` forks the ranks of each test from this process, which has torch
+imported, and prints one line of JSON a test: its name, how it ended ("ok", "skipped", "failed" or "hangs"), and what
+its ranks have said.
 """
 
 from __future__ import annotations
@@ -19,8 +20,17 @@ import unittest
 
 def load(ranks: int):
     """torch's module as it is for gloo, on which most of its tests are run; process groups are hora's all the same."""
-    os.environ |= {"BACKEND": "gloo", "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "TEMP_DIR": tempfile.mkdtemp()}
-    os.environ |= {"INIT_METHOD": f"file://{os.environ['TEMP_DIR']}/store", "OMP_NUM_THREADS": "1", "PYTORCH_PRINT_REPRO_ON_FAILURE": "0"}
+    os.environ |= {
+        "BACKEND": "gloo",
+        "WORLD_SIZE": str(ranks),
+        "MASTER_ADDR": "127.0.0.1",
+        "TEMP_DIR": tempfile.mkdtemp(),
+    }
+    os.environ |= {
+        "INIT_METHOD": f"file://{os.environ['TEMP_DIR']}/store",
+        "OMP_NUM_THREADS": "1",
+        "PYTORCH_PRINT_REPRO_ON_FAILURE": "0",
+    }
     try:
         import expecttest  # noqa: F401
     except ImportError:  # a package of torch's tests, for one class of which these use nothing
@@ -129,7 +139,11 @@ def run(tests, case, name: str, ranks: int, seconds: float) -> tuple[str, str]:
         return "hangs", words
     if len(codes) == ranks and not any(codes.values()):
         return "ok", ""
-    return ("skipped", "") if all(code == 0 or code in skips for code in codes.values()) and not pids else ("failed", words)
+    return (
+        ("skipped", "")
+        if all(code == 0 or code in skips for code in codes.values()) and not pids
+        else ("failed", words)
+    )
 
 
 def main(ranks: int, way: str, seconds: float, wanted: list[str]) -> None:

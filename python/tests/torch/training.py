@@ -1,4 +1,5 @@
-"""What torch's tests share: process groups of one backend, something small to train, and proof of which way gradients went."""
+"""What torch's tests share: process groups of one backend, something small to train, and proof of which way gradients
+went."""
 
 from __future__ import annotations
 

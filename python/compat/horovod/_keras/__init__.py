@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 try:
-    import hora.keras
+    import hora.keras  # noqa: F401  what it raises is told here
 except ImportError as error:  # no Keras, or an older one, which hora.keras says
     raise ImportError(f"horovod.keras needs Keras: {error}", name="keras") from error
 
 from hora import comm
-from hora.keras.which import array, keras, two
+from hora.keras.passes import distributed
+from hora.keras.which import array, keras
 
 from ..common.basics import OPERATORS, Average, HorovodBasics, Sum
 from ..common.process_sets import ProcessSet, global_process_set
@@ -40,51 +41,43 @@ class Compression:
     bf16 = "bf16"
 
 
-def form(compression: Any) -> Any:
-    """horovod.tensorflow's compressors are classes of TensorFlow's, which other backends do not know."""
-    if keras.backend.backend() == "tensorflow" or not isinstance(compression, type):
-        return compression
-    return {"FP16Compressor": "fp16", "BF16Compressor": "bf16"}.get(compression.__name__)
-
-
 @translated
 def DistributedOptimizer(
-    optimizer: Any, name: str | None = None, device_dense: str = "", device_sparse: str = "", compression: Any = Compression.none,
-    sparse_as_dense: bool = False, gradient_predivide_factor: float = 1.0, op: Any = Average, backward_passes_per_step: int = 1,
-    average_aggregated_gradients: bool = False, num_groups: int = 0, groups: Any = None, process_set: ProcessSet = global_process_set,
+    optimizer: Any, name: str | None = None, device_dense: str = "", device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False, gradient_predivide_factor: float = 1.0, op: Any = Average,
+    backward_passes_per_step: int = 1,
+    average_aggregated_gradients: bool = False, num_groups: int = 0, groups: Any = None,
+    process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
 ) -> Any:  # fmt: skip
     """A Keras optimizer with its gradients reduced over all ranks (of the process set), in one call a step.
 
-    It keeps the class name and configuration of the one it is made of: saved models load without Horovod. The device and group
-    arguments are of no effect: operations run on the processor, and one call has all gradients.
+    It keeps the class name and configuration of the one it is made of: saved models load without Horovod. The device
+    and group arguments are of no effect: operations run on the processor, and one call has all gradients.
     """
     if op not in (Average, Sum):
         raise ValueError("op currently only supports Average and Sum")
     if gradient_predivide_factor != 1.0 and op != Average:
         raise ValueError("gradient_predivide_factor not supported with op != Average")
-    if num_groups < 0 or groups is not None and not (isinstance(groups, list) or (isinstance(groups, int) and groups >= 0)):
+    if (
+        num_groups < 0
+        or groups is not None
+        and not (isinstance(groups, list) or (isinstance(groups, int) and groups >= 0))
+    ):
         raise ValueError("groups should be a non-negative integer or a list of list of tf.Variable.")
     passes = int(backward_passes_per_step)
     if passes < 1:
-        raise ValueError(f"backward_passes_per_step={backward_passes_per_step}: there is at least one backward pass in a step")
-    legacy = two(optimizer)
-    if passes > 1 and not legacy:
-        optimizer = _accumulating(optimizer, passes)
+        raise ValueError(
+            f"backward_passes_per_step={backward_passes_per_step}: there is at least one backward pass in a step"
+        )
     alone = process_set.included() is False
-    made = hora.keras.DistributedOptimizer(
-        optimizer, OPERATORS[op], group=None if alone else group_of(process_set), compression=form(compression),
-        sparse_as_dense=sparse_as_dense, prescale=1.0 / gradient_predivide_factor, postscale=gradient_predivide_factor,
+    made = distributed(
+        optimizer, passes, average_aggregated_gradients, op=OPERATORS[op],
+        group=None if alone else group_of(process_set), compression=compression, sparse_as_dense=sparse_as_dense,
+        prescale=1.0 / gradient_predivide_factor, postscale=gradient_predivide_factor,
         scale_local=scale_local_gradients, named=True,
     )  # fmt: skip
-    if legacy:
-        from .passes import accumulating, computing
-
-        made = computing(made)
-        if passes > 1:
-            made = accumulating(made, passes, average_aggregated_gradients, sparse_as_dense)
-    elif passes > 1 and not average_aggregated_gradients:
-        type(made)._hora_times = float(passes)  # Keras divides by the passes
     # Of Keras 2 the one inside a scale is ours. The class is this optimizer's own, and what from_config() makes of it
     # is distributed likewise.
     type(made if hasattr(made, "_hora_times") else made.inner_optimizer)._hora_alone = alone
@@ -94,24 +87,12 @@ def DistributedOptimizer(
     return made
 
 
-def _accumulating(optimizer: Any, passes: int) -> Any:
-    """The optimizer with Keras' accumulation of so many passes; what it has learned so far is copied."""
-    if getattr(optimizer, "gradient_accumulation_steps", None):
-        raise ValueError("backward_passes_per_step: this optimizer has gradient_accumulation_steps already; give one of the two")
-    if hasattr(optimizer, "inner_optimizer"):
-        raise ValueError("backward_passes_per_step: wrap the optimizer that LossScaleOptimizer holds, before it is put into it")
-    made = type(optimizer).from_config(optimizer.get_config() | {"gradient_accumulation_steps": passes})
-    if optimizer.built:
-        made.build(optimizer._trainable_variables)
-        known = {v.path: v for v in optimizer.variables}
-        for v in made.variables:
-            if v.path in known:
-                v.assign(known[v.path] * passes if v.path.endswith("/iteration") else known[v.path])
-    return made
-
-
 def load_model(
-    filepath: Any, custom_optimizers: Any = None, custom_objects: Any = None, compression: Any = Compression.none, legacy_opts: bool = False
+    filepath: Any,
+    custom_optimizers: Any = None,
+    custom_objects: Any = None,
+    compression: Any = Compression.none,
+    legacy_opts: bool = False,
 ) -> Any:
     """keras.models.load_model, with the saved optimizer made distributed."""
     known = {c.__name__: c for c in custom_optimizers or ()} | dict(custom_objects or {})
@@ -135,13 +116,19 @@ def _tensor(value: Any) -> Any:
 
 @translated
 def allreduce(
-    value: Any, name: str | None = None, average: Any = None, prescale_factor: float = 1.0, postscale_factor: float = 1.0, op: Any = None,
+    value: Any, name: str | None = None, average: Any = None, prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0, op: Any = None,
     compression: Any = None,
 ) -> Any:  # fmt: skip
     """Reduce a value (a number, an array, a tensor) over all ranks, at once; a tensor of the backend's comes back."""
     operator = OPERATORS[_operator(op, average)]
     got = comm.allreduce(
-        array(value), operator, prescale=prescale_factor, postscale=postscale_factor, name=f"allreduce.{name or 'value'}", named=True
+        array(value),
+        operator,
+        prescale=prescale_factor,
+        postscale=postscale_factor,
+        name=f"allreduce.{name or 'value'}",
+        named=True,
     )
     return _tensor(got)
 
@@ -168,8 +155,15 @@ def reducescatter(value: Any, name: str | None = None, op: Any = Average) -> Any
     return _tensor(got)
 
 
-def broadcast_global_variables(root_rank: int) -> None:
-    """Of TensorFlow 1's graphs, which are refused."""
+def broadcast_global_variables(root_rank: int) -> Any:
+    """In a graph of TensorFlow 1, the operation that gives all its variables root's values; elsewhere it is refused."""
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        if not tf.executing_eagerly():
+            from ..tensorflow.sessions import broadcast_global_variables as in_graph
+
+            return in_graph(root_rank)
     raise RuntimeError(
         "hvd.broadcast_global_variables() does not support eager execution: there is no list of all variables; add "
         "hvd.callbacks.BroadcastGlobalVariablesCallback(0) to fit's callbacks"

@@ -33,7 +33,13 @@ class BroadcastGlobalVariablesCallback(own.BroadcastGlobalVariables):
 
     def __init__(self, root_rank: int, device: str = "", local_variables: Any = None) -> None:
         super().__init__(root_rank)
-        held = [] if local_variables is None else local_variables if isinstance(local_variables, (list, tuple)) else [local_variables]
+        held = (
+            []
+            if local_variables is None
+            else local_variables
+            if isinstance(local_variables, (list, tuple))
+            else [local_variables]
+        )
         if any(not hasattr(v, "assign") for v in held):
             raise ValueError("All local variables must be of tf.Variable type.")
         self.local_variables = list(held)
@@ -59,7 +65,8 @@ class LearningRateScheduleCallback(own.LearningRateSchedule):
     """The learning rate is `initial_lr * multiplier(epoch)` from `start_epoch` on and before `end_epoch`."""
 
     def __init__(
-        self, initial_lr: float, multiplier: float | Callable[[float], float], start_epoch: int = 0, end_epoch: int | None = None,
+        self, initial_lr: float, multiplier: float | Callable[[float], float], start_epoch: int = 0,
+        end_epoch: int | None = None,
         staircase: bool = True, momentum_correction: bool = True, steps_per_epoch: int | None = None,
     ) -> None:  # fmt: skip
         smooth = not staircase and callable(multiplier)
@@ -91,7 +98,8 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
     """From `initial_lr / size` to `initial_lr` over the first epochs, batch by batch."""
 
     def __init__(
-        self, initial_lr: float, warmup_epochs: float = 5, momentum_correction: bool = True, steps_per_epoch: int | None = None,
+        self, initial_lr: float, warmup_epochs: float = 5, momentum_correction: bool = True,
+        steps_per_epoch: int | None = None,
         verbose: int = 0,
     ) -> None:  # fmt: skip
         def multiplier(epoch: float) -> float:
@@ -112,7 +120,12 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):
     """keras.callbacks.ModelCheckpoint of the best model, on rank 0 alone; `filepath` may be set later."""
 
     def __init__(
-        self, monitor: str = "val_loss", verbose: int = 0, mode: str = "auto", save_freq: Any = "epoch", filepath: Any = None
+        self,
+        monitor: str = "val_loss",
+        verbose: int = 0,
+        mode: str = "auto",
+        save_freq: Any = "epoch",
+        filepath: Any = None,
     ) -> None:
         super().__init__(filepath or "later.keras", monitor, verbose, True, False, mode, save_freq)
         self.filepath = filepath and str(filepath)

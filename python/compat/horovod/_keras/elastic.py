@@ -12,7 +12,8 @@ __all__ = ["CommitStateCallback", "KerasState", "UpdateBatchStateCallback", "Upd
 
 
 class CommitStateCallback(CommitState):
-    """Commits the state after every `batches_per_commit` batches, and after each epoch. Put it after those that update the state."""
+    """Commits the state after every `batches_per_commit` batches, and after each epoch. Put it after those that update
+    the state."""
 
     def __init__(self, state: Any, batches_per_commit: int = 1) -> None:
         super().__init__(state, batches_per_commit)

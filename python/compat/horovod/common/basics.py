@@ -17,7 +17,8 @@ from .process_sets import ProcessSet
 from .switches import NotInitialized, Switches, dynamic_process_sets, fact, on_shutdown
 
 __all__ = [
-    "Adasum", "Average", "HorovodBasics", "Max", "Min", "NotInitialized", "Product", "Sum", "dynamic_process_sets", "on_shutdown",
+    "Adasum", "Average", "HorovodBasics", "Max", "Min", "NotInitialized", "Product", "Sum", "dynamic_process_sets",
+    "on_shutdown",
 ]  # fmt: skip
 
 Average, Sum, Adasum, Min, Max, Product = range(6)
@@ -76,7 +77,8 @@ class HorovodBasics:
             if any(not isinstance(s, ProcessSet) for s in sets):
                 raise ValueError("init: process_sets must be a list of horovod ProcessSet objects")
         try:
-            # All calls here are by name. How long init() waits for a rank has a bound, its way to the first call has none.
+            # All calls here are by name. How long init() waits for a rank has a bound, its way to the first call has
+            # none.
             hora.init(named=True)
         except hora.SettingsError as error:
             raise ValueError(str(error)) from error
@@ -95,7 +97,9 @@ class HorovodBasics:
                 self._settle(None, sets)
             else:
                 registry.start(sets)
-        except Exception as error:  # half of the sets are no start: the other ranks hear of it, and init() may come again
+        except (
+            Exception
+        ) as error:  # half of the sets are no start: the other ranks hear of it, and init() may come again
             self.shutdown()
             if isinstance(error, hora.HoraError) and not isinstance(error, ValueError):
                 raise InitFailed(str(error)) from error
@@ -113,7 +117,9 @@ class HorovodBasics:
             )
         for name in ("HOROVOD_CONTROLLER", "HOROVOD_CPU_OPERATIONS"):
             if os.environ.get(name, "").lower() == "mpi":
-                raise ValueError(f"init: {name}=mpi asks for Horovod's MPI mode, which hora does not have; unset it (mpirun itself works)")
+                raise ValueError(
+                    f"init: {name}=mpi asks for Horovod's MPI mode, which hora does not have; unset it (mpirun itself works)"
+                )
 
     def shutdown(self) -> None:
         """Leave the job; init() afterwards joins anew."""
@@ -125,8 +131,8 @@ class HorovodBasics:
         try:
             hora.shutdown()
         except hora.MismatchError as error:
-            # Calls here are matched by name, so one that only some ranks made has met no other one: Horovod's shutdown says
-            # nothing of it, and who asks for its result hears why there is none.
+            # Calls here are matched by name, so one that only some ranks made has met no other one: Horovod's shutdown
+            # says nothing of it, and who asks for its result hears why there is none.
             print(f"hora: warning: {error}", file=sys.stderr, flush=True)
 
     def _at_exit(self) -> None:
@@ -235,7 +241,9 @@ class HorovodBasics:
         if not hora.is_initialized():
             raise NotInitialized()
         if not os.environ.get("HOROVOD_TIMELINE"):
-            raise ValueError("start_timeline: the timeline is off; set HOROVOD_TIMELINE=DYNAMIC before hvd.init() to start and stop it")
+            raise ValueError(
+                "start_timeline: the timeline is off; set HOROVOD_TIMELINE=DYNAMIC before hvd.init() to start and stop it"
+            )
         try:
             hora.start_timeline(file_path, mark_cycles=mark_cycles)
         except hora.HoraError as error:
@@ -246,7 +254,9 @@ class HorovodBasics:
         if not hora.is_initialized():
             raise NotInitialized()
         if not os.environ.get("HOROVOD_TIMELINE"):
-            raise ValueError("stop_timeline: the timeline is off; set HOROVOD_TIMELINE=DYNAMIC before hvd.init() to start and stop it")
+            raise ValueError(
+                "stop_timeline: the timeline is off; set HOROVOD_TIMELINE=DYNAMIC before hvd.init() to start and stop it"
+            )
         try:
             hora.stop_timeline()
         except hora.HoraError as error:

@@ -11,7 +11,8 @@ from typing import Any
 
 import hora
 from hora import frontend
-from hora.elastic import FRUITLESS, Drained, steps_since, terminated
+from hora.elastic import Drained
+from hora.frontend import FRUITLESS, drained_by_sigterm, steps_since
 
 from . import process_sets as registry
 from .exceptions import HorovodInternalError, HostsUpdatedInterrupt
@@ -62,7 +63,8 @@ class State:
         self.check_host_updates()
 
     def check_host_updates(self) -> None:
-        """Raise HostsUpdatedInterrupt on every rank when rank 0 has heard of a change; end the program where it was asked to leave."""
+        """Raise HostsUpdatedInterrupt on every rank when rank 0 has heard of a change; end the program where it was
+        asked to leave."""
         news = 0
         if frontend.is_elastic():
             try:
@@ -147,7 +149,7 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
         notification_manager.init()
         notification_manager.register_listener(state)
         try:
-            with terminated():
+            with drained_by_sigterm():
                 return _Run(state, lambda: func(state, *args, **kwargs), reset).go()
         finally:
             notification_manager.remove_listener(state)
@@ -161,7 +163,11 @@ class _Run:
     def __init__(self, state: State, train: Callable[[], Any], reset: Callable[[], None]) -> None:
         self.state, self.train, self.reset = state, train, reset
         self.lives = self.vain = self.newest = 0
-        self.broke, self.cause, self.again = 0.0, "", -1  # when the last life ended here, why, and the steps that are done again
+        self.broke, self.cause, self.again = (
+            0.0,
+            "",
+            -1,
+        )  # when the last life ended here, why, and the steps that are done again
         self.skip_sync = False
 
     def go(self) -> Any:
@@ -183,7 +189,9 @@ class _Run:
             self.broke = time.monotonic()
             self.vain = 0 if cause is None or self.state._commits > before else self.vain + 1
             if self.vain >= FRUITLESS:
-                raise HorovodInternalError(f"{self.vain} attempts in a row failed before anything was committed: {cause}") from cause
+                raise HorovodInternalError(
+                    f"{self.vain} attempts in a row failed before anything was committed: {cause}"
+                ) from cause
             self.reset()
             if cause is not None:
                 self.state.restore()  # no rank of the old epoch touches this one's memory any more

@@ -59,7 +59,9 @@ class ProcessSet:
         elif mine:
             group = hora.Group(self.ranks, tag=tag)
             if not frontend.is_elastic():  # there a newcomer makes what others open again
-                group.run(Call(Kind.BARRIER, name="process_set", flags=NAMED))  # while all are here: a first call may come late
+                group.run(
+                    Call(Kind.BARRIER, name="process_set", flags=NAMED)
+                )  # while all are here: a first call may come late
         self._attach(number, group if mine else None)
 
     def size(self) -> int | None:
@@ -163,7 +165,9 @@ def register(one: ProcessSet) -> ProcessSet:
     if bad or not one.ranks:
         raise ValueError(f"Process set of ranks {one.ranks}: the job has ranks 0 to {world - 1}; list only those")
     if any(other.ranks == one.ranks for other in _table.values()):
-        raise ValueError(f"A process set with the ranks {one.ranks} already exists; use that one instead of adding it again")
+        raise ValueError(
+            f"A process set with the ranks {one.ranks} already exists; use that one instead of adding it again"
+        )
     _agree(one.ranks, "add")
     number = next(i for i in range(len(_table) + 1) if i not in _table)
     _table[number] = one

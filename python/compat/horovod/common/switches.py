@@ -27,7 +27,8 @@ class Switches:
 
 
 def fact(name: str) -> int:
-    """What hora says of this process's place: rank, size, local_rank, … Data loaders' workers ask too, and get their parent's."""
+    """What hora says of this process's place: rank, size, local_rank, … Data loaders' workers ask too, and get their
+    parent's."""
     try:
         return getattr(hora, name)()
     except hora.ForkedError:

@@ -66,7 +66,9 @@ def root_in(process_set: ProcessSet, root_rank: int) -> int:
     try:
         return ranks.index(int(root_rank))
     except ValueError:
-        raise ValueError(f"broadcast received invalid root rank {root_rank} for provided process set: its ranks are {ranks}") from None
+        raise ValueError(
+            f"broadcast received invalid root rank {root_rank} for provided process set: its ranks are {ranks}"
+        ) from None
 
 
 def translated(f: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,5 @@
-"""Elastic states of variables (TensorFlow's, or Keras' on any backend), and `run` for frameworks with classes of errors of their own."""
+"""Elastic states of variables (TensorFlow's, or Keras' on any backend), and `run` for frameworks with classes of errors
+of their own."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ def lost(error: BaseException) -> Exception | None:
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate a training function whose first argument is a state: it is called again from the last commit when ranks change.
+    """Decorate a training function whose first argument is a state: it is called again from the last commit when ranks
+    change.
 
     >>> @hvd.elastic.run
     ... def train(state): ...
@@ -114,7 +116,9 @@ class KerasState(VariablesState):
 
         self._variables = which.variables
         if self.optimizer is not None and not which.built(self.optimizer):
-            which.build(self.optimizer, model.trainable_variables)  # a newcomer has the same variables as who has trained already
+            which.build(
+                self.optimizer, model.trainable_variables
+            )  # a newcomer has the same variables as who has trained already
         super().__init__(self._all, **kwargs)
 
     def _all(self) -> list[Any]:

@@ -38,7 +38,9 @@ class AsyncDataLoaderMixin:
     thread. `close_async_loader()` stops it; an exception of the loader is raised to whoever iterates.
     """
 
-    def __init__(self, async_loader_queue_size: int = 64, debug_data_loader: bool = False, *args: Any, **kwargs: Any) -> None:
+    def __init__(
+        self, async_loader_queue_size: int = 64, debug_data_loader: bool = False, *args: Any, **kwargs: Any
+    ) -> None:
         self.async_loader_queue_size = async_loader_queue_size
         self.debug_data_loader = debug_data_loader
         self.started = False

@@ -20,10 +20,13 @@ from ..common.process_sets import ProcessSet, add_process_set, global_process_se
 from . import callbacks, elastic
 
 __all__ = [
-    "Adasum", "Average", "Compression", "DistributedOptimizer", "PartialDistributedOptimizer", "ProcessSet", "Sum", "add_process_set",
-    "allgather", "allreduce", "broadcast", "broadcast_global_variables", "callbacks", "ccl_built", "cross_rank", "cross_size",
+    "Adasum", "Average", "Compression", "DistributedOptimizer", "PartialDistributedOptimizer", "ProcessSet", "Sum",
+    "add_process_set",
+    "allgather", "allreduce", "broadcast", "broadcast_global_variables", "callbacks", "ccl_built", "cross_rank",
+    "cross_size",
     "cuda_built", "ddl_built", "elastic", "global_process_set", "gloo_built", "gloo_enabled", "init", "is_homogeneous",
-    "is_initialized", "load_model", "local_rank", "local_size", "mpi_built", "mpi_enabled", "mpi_threads_supported", "nccl_built",
+    "is_initialized", "load_model", "local_rank", "local_size", "mpi_built", "mpi_enabled", "mpi_threads_supported",
+    "nccl_built",
     "rank", "reducescatter", "remove_process_set", "rocm_built", "shutdown", "size", "start_timeline", "stop_timeline",
 ]  # fmt: skip
 
@@ -39,16 +42,24 @@ cuda_built, rocm_built = _basics.cuda_built, _basics.rocm_built
 
 
 def PartialDistributedOptimizer(
-    optimizer: Any, name: str | None = None, device_dense: str = "", device_sparse: str = "", compression: Any = Compression.none,
+    optimizer: Any, name: str | None = None, device_dense: str = "", device_sparse: str = "",
+    compression: Any = Compression.none,
     sparse_as_dense: bool = False, gradient_predivide_factor: float = 1.0, op: Any = Average, groups: Any = None,
     process_set: ProcessSet = global_process_set, local_layers: Any = None, scale_local_gradients: bool = True,
 ) -> Any:  # fmt: skip
     """DistributedOptimizer but for the variables of `local_layers`, whose gradients stay each rank's own."""
-    layers = [] if local_layers is None else list(local_layers) if isinstance(local_layers, (list, tuple, set)) else [local_layers]
+    layers = (
+        []
+        if local_layers is None
+        else list(local_layers)
+        if isinstance(local_layers, (list, tuple, set))
+        else [local_layers]
+    )
     if not all(hasattr(layer, "trainable_weights") for layer in layers):
         raise ValueError("All local layers must be of tf.keras.layers.Layer type.")
     made = DistributedOptimizer(
-        optimizer, name, device_dense, device_sparse, compression, sparse_as_dense, gradient_predivide_factor, op, groups=groups,
+        optimizer, name, device_dense, device_sparse, compression, sparse_as_dense, gradient_predivide_factor, op,
+        groups=groups,
         process_set=process_set, scale_local_gradients=scale_local_gradients,
     )  # fmt: skip
     for layer in layers:

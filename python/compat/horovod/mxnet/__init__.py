@@ -16,4 +16,11 @@ from .functions import allgather_object, broadcast_object, broadcast_parameters
 from .mpi_ops import *  # noqa: F403  the surface is one flat namespace
 from .optimizer import DistributedOptimizer, DistributedTrainer
 
-__all__ = ["Compression", "DistributedOptimizer", "DistributedTrainer", "allgather_object", "broadcast_object", "broadcast_parameters"]
+__all__ = [
+    "Compression",
+    "DistributedOptimizer",
+    "DistributedTrainer",
+    "allgather_object",
+    "broadcast_object",
+    "broadcast_parameters",
+]

@@ -16,7 +16,9 @@ __all__ = ["allgather_object", "broadcast_object", "broadcast_parameters"]
 
 
 @translated
-def broadcast_object(obj: Any, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
+def broadcast_object(
+    obj: Any, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Any:
     """Every rank gets root's object."""
     root = root_in(process_set, root_rank)
     return objects.broadcast_object(obj, root, group=group_of(process_set), name=name or "broadcast_object", named=True)

@@ -1,6 +1,7 @@
 """horovod.mxnet's collectives: calls match the other ranks' by name, in any order, and are over when they return.
 
-MXNet's engine computes in the background; what a call needs of it is waited for. `priority` has no effect: there is no queue.
+MXNet's engine computes in the background; what a call needs of it is waited for. `priority` has no effect: there is no
+queue.
 """
 
 from __future__ import annotations
@@ -18,10 +19,14 @@ from ..common.process_sets import ProcessSet, add_process_set, global_process_se
 from ..common.translate import group_of, root_in, translated
 
 __all__ = [
-    "Adasum", "Average", "Max", "Min", "ProcessSet", "Product", "Sum", "add_process_set", "allgather", "allreduce", "allreduce_",
-    "alltoall", "broadcast", "broadcast_", "ccl_built", "cross_rank", "cross_size", "cuda_built", "ddl_built", "global_process_set",
-    "gloo_built", "gloo_enabled", "grouped_allgather", "grouped_allreduce", "grouped_allreduce_", "grouped_reducescatter", "init",
-    "is_homogeneous", "is_initialized", "local_rank", "local_size", "mpi_built", "mpi_enabled", "mpi_threads_supported", "nccl_built",
+    "Adasum", "Average", "Max", "Min", "ProcessSet", "Product", "Sum", "add_process_set", "allgather", "allreduce",
+    "allreduce_",
+    "alltoall", "broadcast", "broadcast_", "ccl_built", "cross_rank", "cross_size", "cuda_built", "ddl_built",
+    "global_process_set",
+    "gloo_built", "gloo_enabled", "grouped_allgather", "grouped_allreduce", "grouped_allreduce_",
+    "grouped_reducescatter", "init",
+    "is_homogeneous", "is_initialized", "local_rank", "local_size", "mpi_built", "mpi_enabled", "mpi_threads_supported",
+    "nccl_built",
     "rank", "reducescatter", "remove_process_set", "rocm_built", "shutdown", "size", "start_timeline", "stop_timeline",
 ]  # fmt: skip
 
@@ -54,7 +59,9 @@ class _View:
 def _array(tensor: Any) -> Any:
     """A view of an array of the processor's memory, else a copy."""
     if tensor.stype != "default":
-        raise ValueError(f"horovod.mxnet: an array of {tensor.stype} storage cannot be sent; make it dense with tostype('default')")
+        raise ValueError(
+            f"horovod.mxnet: an array of {tensor.stype} storage cannot be sent; make it dense with tostype('default')"
+        )
     if tensor.context.device_type == "cpu" and tensor.size:
         try:
             return numpy.from_dlpack(_View(tensor)).reshape(tensor.shape)
@@ -75,7 +82,9 @@ def _operator(op: Any, average: Any) -> Any:
     if average is not None:
         if op is not None:
             raise ValueError("The op parameter supersedes average. Please provide only one of them.")
-        warnings.warn("Parameter `average` has been replaced with `op` and will be removed", DeprecationWarning, stacklevel=4)
+        warnings.warn(
+            "Parameter `average` has been replaced with `op` and will be removed", DeprecationWarning, stacklevel=4
+        )
         op = Average if average else Sum
     return OPERATORS[Average if op is None else op]
 
@@ -119,9 +128,13 @@ def allreduce_(tensor: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 @translated
-def allgather(tensor: Any, name: str | None = None, priority: int = 0, process_set: ProcessSet = global_process_set) -> Any:
+def allgather(
+    tensor: Any, name: str | None = None, priority: int = 0, process_set: ProcessSet = global_process_set
+) -> Any:
     """All ranks' arrays, joined along the first dimension, which may differ."""
-    return _tensor(comm.allgather(_array(tensor), group=group_of(process_set), name=_label("allgather", name), named=True), tensor)
+    return _tensor(
+        comm.allgather(_array(tensor), group=group_of(process_set), name=_label("allgather", name), named=True), tensor
+    )
 
 
 @translated
@@ -131,19 +144,34 @@ def grouped_allgather(
     """allgather of each, as one submission."""
     if not tensors:
         return []
-    got = comm.allgather([_array(t) for t in tensors], group=group_of(process_set), name=_label("grouped_allgather", name), named=True)
+    got = comm.allgather(
+        [_array(t) for t in tensors], group=group_of(process_set), name=_label("grouped_allgather", name), named=True
+    )
     return [_tensor(a, t) for a, t in zip(got, tensors, strict=True)]
 
 
 @translated
-def broadcast(tensor: Any, root_rank: int, name: str | None = None, priority: int = 0, process_set: ProcessSet = global_process_set) -> Any:
+def broadcast(
+    tensor: Any,
+    root_rank: int,
+    name: str | None = None,
+    priority: int = 0,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
     """A new array with root's values (root_rank counts in the whole job)."""
     root = root_in(process_set, root_rank)
-    return _tensor(comm.broadcast(_array(tensor), root, group=group_of(process_set), name=_label("broadcast", name), named=True), tensor)
+    return _tensor(
+        comm.broadcast(_array(tensor), root, group=group_of(process_set), name=_label("broadcast", name), named=True),
+        tensor,
+    )
 
 
 def broadcast_(
-    tensor: Any, root_rank: int, name: str | None = None, priority: int = 0, process_set: ProcessSet = global_process_set
+    tensor: Any,
+    root_rank: int,
+    name: str | None = None,
+    priority: int = 0,
+    process_set: ProcessSet = global_process_set,
 ) -> Any:
     """broadcast in place."""
     tensor[:] = broadcast(tensor, root_rank, name, priority, process_set)
@@ -152,7 +180,11 @@ def broadcast_(
 
 @translated
 def alltoall(
-    tensor: Any, splits: Any = None, name: str | None = None, priority: int = 0, process_set: ProcessSet = global_process_set
+    tensor: Any,
+    splits: Any = None,
+    name: str | None = None,
+    priority: int = 0,
+    process_set: ProcessSet = global_process_set,
 ) -> Any:
     """The rows that `splits` counts go to each rank; with splits also how many came from each."""
     given = None if splits is None else [int(n) for n in (splits.asnumpy() if hasattr(splits, "asnumpy") else splits)]
@@ -165,12 +197,14 @@ def alltoall(
 
 @translated
 def reducescatter(
-    tensor: Any, op: Any = Average, name: str | None = None, priority: int = 0, process_set: ProcessSet = global_process_set,
+    tensor: Any, op: Any = Average, name: str | None = None, priority: int = 0,
+    process_set: ProcessSet = global_process_set,
     prescale_factor: float = 1.0, postscale_factor: float = 1.0,
 ) -> Any:  # fmt: skip
     """Reduced over all ranks, of which each gets its part of the rows."""
     got = comm.reduce_scatter(
-        _array(tensor), OPERATORS[op], group=group_of(process_set), prescale=prescale_factor, postscale=postscale_factor,
+        _array(tensor), OPERATORS[op], group=group_of(process_set), prescale=prescale_factor,
+        postscale=postscale_factor,
         name=_label("reducescatter", name), named=True,
     )  # fmt: skip
     return _tensor(got, tensor)
@@ -178,14 +212,16 @@ def reducescatter(
 
 @translated
 def grouped_reducescatter(
-    tensors: list[Any], op: Any = Average, name: str | None = None, priority: int = 0, process_set: ProcessSet = global_process_set,
+    tensors: list[Any], op: Any = Average, name: str | None = None, priority: int = 0,
+    process_set: ProcessSet = global_process_set,
     prescale_factor: float = 1.0, postscale_factor: float = 1.0,
 ) -> list[Any]:  # fmt: skip
     """reducescatter of each, as one submission."""
     if not tensors:
         return []
     got = comm.reduce_scatter(
-        [_array(t) for t in tensors], OPERATORS[op], group=group_of(process_set), prescale=prescale_factor, postscale=postscale_factor,
+        [_array(t) for t in tensors], OPERATORS[op], group=group_of(process_set), prescale=prescale_factor,
+        postscale=postscale_factor,
         name=_label("grouped_reducescatter", name), named=True,
     )  # fmt: skip
     return [_tensor(a, t) for a, t in zip(got, tensors, strict=True)]

@@ -18,7 +18,11 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
     """An optimizer of MXNet's symbolic interface: the sum of all ranks' gradients, divided by their number."""
 
     def __init__(
-        self, optimizer: Any, gradient_predivide_factor: float = 1.0, num_groups: int = 0, process_set: ProcessSet = global_process_set
+        self,
+        optimizer: Any,
+        gradient_predivide_factor: float = 1.0,
+        num_groups: int = 0,
+        process_set: ProcessSet = global_process_set,
     ) -> None:
         self._optimizer, self._process_set = optimizer, process_set
         self._factor = gradient_predivide_factor

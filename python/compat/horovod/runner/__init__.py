@@ -10,19 +10,23 @@ __all__ = ["run"]
 
 
 def run(
-    func: Callable[..., Any], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None, num_proc: int | None = None,
-    min_num_proc: int | None = None, max_num_proc: int | None = None, slots: int | None = None, reset_limit: int | None = None,
+    func: Callable[..., Any], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None,
+    num_proc: int | None = None,
+    min_num_proc: int | None = None, max_num_proc: int | None = None, slots: int | None = None,
+    reset_limit: int | None = None,
     cooldown_range: Sequence[int] | None = None, hosts: str | None = None, hostfile: str | None = None,
     start_timeout: int | None = None, ssh_port: int | None = None, ssh_identity_file: str | None = None,
     disable_cache: bool | None = None, output_filename: str | None = None, verbose: bool | None = None,
     use_gloo: bool | None = None, use_mpi: bool | None = None, mpi_args: str | None = None,
-    network_interface: str | None = None, executable: str | None = None, network_interfaces: Sequence[str] | None = None,
-    host_discovery_script: str | None = None, np: int | None = None, min_np: int | None = None, max_np: int | None = None,
+    network_interface: str | None = None, executable: str | None = None,
+    network_interfaces: Sequence[str] | None = None,
+    host_discovery_script: str | None = None, np: int | None = None, min_np: int | None = None,
+    max_np: int | None = None,
 ) -> list[Any]:  # fmt: skip
     """Run func(*args, **kwargs) on `num_proc` processes and return their results by rank.
 
-    With min_num_proc, max_num_proc or host_discovery_script the job is elastic and func trains with hvd.elastic.run; the
-    results are then those of the first min_num_proc ranks there are at the end.
+    With min_num_proc, max_num_proc or host_discovery_script the job is elastic and func trains with hvd.elastic.run;
+    the results are then those of the first min_num_proc ranks there are at the end.
     """
     import hora
 
@@ -34,7 +38,9 @@ def run(
     if use_gloo and use_mpi:
         raise ValueError("Argument use_gloo and use_mpi only allow one set True.")
     if use_mpi or mpi_args is not None:
-        raise ValueError("run: use_mpi and mpi_args ask for Horovod's MPI mode, which hora does not have; leave them out")
+        raise ValueError(
+            "run: use_mpi and mpi_args ask for Horovod's MPI mode, which hora does not have; leave them out"
+        )
     options: dict[str, Any] = {}
     elastic = host_discovery_script is not None or min_num_proc is not None or max_num_proc is not None
     wanted = 1 if num_proc is None else num_proc

@@ -3,4 +3,6 @@
 import sys
 
 if __name__ == "__main__":
-    sys.exit("python -m horovod.runner.run_task: not used by hora; call horovod.run(func, num_proc=2) or `hora run -np 2 python train.py`")
+    sys.exit(
+        "python -m horovod.runner.run_task: not used by hora; call horovod.run(func, num_proc=2) or `hora run -np 2 python train.py`"
+    )

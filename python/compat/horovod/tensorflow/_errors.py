@@ -1,4 +1,5 @@
-"""What a failed operation raises: classes that programs written for Horovod catch, TensorFlow's and Horovod's in one."""
+"""What a failed operation raises: classes that programs written for Horovod catch, TensorFlow's and Horovod's in
+one."""
 
 from __future__ import annotations
 

@@ -25,14 +25,20 @@ def _check_rows(tensor: Any, op: Any, prescale_factor: float, postscale_factor: 
         return
     if op not in (Average, Sum):
         kind = "Adasum" if op == Adasum else "This operator"
-        raise NotImplementedError(f"{kind} is not supported for tf.IndexedSlices; use hvd.Average or hvd.Sum, or sparse_as_dense=True")
+        raise NotImplementedError(
+            f"{kind} is not supported for tf.IndexedSlices; use hvd.Average or hvd.Sum, or sparse_as_dense=True"
+        )
     if prescale_factor != 1.0 or postscale_factor != 1.0:
-        raise NotImplementedError("prescale_factor and postscale_factor are for dense tensors, not for tf.IndexedSlices; scale the values")
+        raise NotImplementedError(
+            "prescale_factor and postscale_factor are for dense tensors, not for tf.IndexedSlices; scale the values"
+        )
 
 
 def allreduce(
-    tensor: Any, average: Any = None, device_dense: str = "", device_sparse: str = "", compression: Any = Compression.none, op: Any = None,
-    prescale_factor: float = 1.0, postscale_factor: float = 1.0, name: str | None = None, process_set: ProcessSet = global_process_set,
+    tensor: Any, average: Any = None, device_dense: str = "", device_sparse: str = "",
+    compression: Any = Compression.none, op: Any = None,
+    prescale_factor: float = 1.0, postscale_factor: float = 1.0, name: str | None = None,
+    process_set: ProcessSet = global_process_set,
     ignore_name_scope: bool = False,
 ) -> Any:  # fmt: skip
     """Reduce a tensor or variable over all ranks; of IndexedSlices the rows of all. Gradients flow through it.
@@ -41,12 +47,16 @@ def allreduce(
     """
     op = handle_average_backwards_compatibility(op, average)
     _check_rows(tensor, op, prescale_factor, postscale_factor)
-    return reduce_each([tensor], op, name, prescale_factor, postscale_factor, process_set, compression)[0]
+    return reduce_each(
+        [tensor], op, name, prescale_factor, postscale_factor, process_set, compression, ignore_name_scope
+    )[0]
 
 
 def grouped_allreduce(
-    tensors: Sequence[Any], average: Any = None, device_dense: str = "", device_sparse: str = "", compression: Any = Compression.none,
-    op: Any = None, prescale_factor: float = 1.0, postscale_factor: float = 1.0, process_set: ProcessSet = global_process_set,
+    tensors: Sequence[Any], average: Any = None, device_dense: str = "", device_sparse: str = "",
+    compression: Any = Compression.none,
+    op: Any = None, prescale_factor: float = 1.0, postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
     ignore_name_scope: bool = False, name: str | None = None,
 ) -> list[Any]:  # fmt: skip
     """allreduce of several tensors in one call."""
@@ -56,25 +66,39 @@ def grouped_allreduce(
     for t in tensors:
         _check_rows(t, op, prescale_factor, postscale_factor)
     label = name or After.of("HorovodGroupedAllreduce", tensors)
-    return reduce_each(tensors, op, label, prescale_factor, postscale_factor, process_set, compression)
+    return reduce_each(
+        tensors, op, label, prescale_factor, postscale_factor, process_set, compression, ignore_name_scope
+    )
 
 
 def reducescatter(
-    tensor: Any, device_dense: str = "", compression: Any = Compression.none, op: Any = Average, name: str | None = None,
+    tensor: Any, device_dense: str = "", compression: Any = Compression.none, op: Any = Average,
+    name: str | None = None,
     process_set: ProcessSet = global_process_set, prescale_factor: float = 1.0, postscale_factor: float = 1.0,
 ) -> Any:  # fmt: skip
     """Reduce over all ranks; each gets its part of the rows. Gradients flow through it."""
     if isinstance(tensor, tf.IndexedSlices):
-        raise NotImplementedError("reducescatter is not supported for tf.IndexedSlices; convert it with tf.convert_to_tensor first")
+        raise NotImplementedError(
+            "reducescatter is not supported for tf.IndexedSlices; convert it with tf.convert_to_tensor first"
+        )
     sent, context = compression.compress(tf.convert_to_tensor(tensor))
-    part = _reducescatter(sent, name or After.of("HorovodReducescatter", tensor), op, False, process_set, prescale_factor, postscale_factor)
+    part = _reducescatter(
+        sent,
+        name or After.of("HorovodReducescatter", tensor),
+        op,
+        False,
+        process_set,
+        prescale_factor,
+        postscale_factor,
+    )
     return compression.decompress(part, context)
 
 
 @translated
 def grouped_reducescatter(
     tensors: Sequence[Any], device_dense: str = "", compression: Any = Compression.none, op: Any = Average,
-    process_set: ProcessSet = global_process_set, prescale_factor: float = 1.0, postscale_factor: float = 1.0, name: str | None = None,
+    process_set: ProcessSet = global_process_set, prescale_factor: float = 1.0, postscale_factor: float = 1.0,
+    name: str | None = None,
 ) -> list[Any]:  # fmt: skip
     """reducescatter of each of several tensors."""
     n = len(tensors)
@@ -85,6 +109,8 @@ def grouped_reducescatter(
     alike = ht.allreduce([tf.zeros([], tf.uint8)] * n, group=group_of(process_set), name=f"{label}_list", named=True)
     with tf.control_dependencies(alike):
         return [
-            reducescatter(t, device_dense, compression, op, numbered(label, i, n), process_set, prescale_factor, postscale_factor)
+            reducescatter(
+                t, device_dense, compression, op, numbered(label, i, n), process_set, prescale_factor, postscale_factor
+            )
             for i, t in enumerate(tensors)
         ]

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 import hora.tensorflow as ht
-from hora.tensorflow.tape import plain
+from hora.tensorflow.tape import inner_variable
 
 from ..common.basics import OPERATORS, Adasum, Average
 from ..common.process_sets import ProcessSet, global_process_set
@@ -34,23 +34,27 @@ class _Methods:
     """What Horovod's tape has besides; in front of hora's."""
 
     @translated
-    def gradient(self, target: Any, sources: Any, output_gradients: Any = None, use_generic_names: bool = False, **kwargs: Any) -> Any:
+    def gradient(
+        self, target: Any, sources: Any, output_gradients: Any = None, use_generic_names: bool = False, **kwargs: Any
+    ) -> Any:
         return super().gradient(target, sources, output_gradients, **kwargs)  # type: ignore[misc]
 
     def get_local_and_global_gradients(
         self, target: Any, sources: Any, output_gradients: Any = None, use_generic_names: bool = False
     ) -> tuple[list[tuple[Any, Any]], list[tuple[Any, Any]]]:
-        """Pairs of source and gradient: of the registered local sources, and of the others, whose gradients are reduced."""
+        """Pairs of source and gradient: of the registered local sources, and of the others, whose gradients are
+        reduced."""
         sources = tf.nest.flatten(sources)
         grads = self.gradient(target, sources, output_gradients, use_generic_names)
-        mine = [id(plain(s)) in self._hora_local for s in sources]  # type: ignore[attr-defined]
+        mine = [id(inner_variable(s)) in self._hora_local for s in sources]  # type: ignore[attr-defined]
         each = list(zip(sources, grads, mine, strict=True))
         return [(s, g) for s, g, m in each if m], [(s, g) for s, g, m in each if not m]
 
 
 def DistributedGradientTape(
     gradtape: tf.GradientTape, device_dense: str = "", device_sparse: str = "", compression: Any = Compression.none,
-    sparse_as_dense: bool = False, op: Any = Average, gradient_predivide_factor: float = 1.0, num_groups: int = 0, groups: Any = None,
+    sparse_as_dense: bool = False, op: Any = Average, gradient_predivide_factor: float = 1.0, num_groups: int = 0,
+    groups: Any = None,
     process_set: ProcessSet = global_process_set, scale_local_gradients: bool = True,
 ) -> tf.GradientTape:  # fmt: skip
     """`gradtape` with its gradients reduced over all ranks (of the process set), in one call.
@@ -62,8 +66,10 @@ def DistributedGradientTape(
         raise NotImplementedError("Adasum does not support non-global process sets yet: use hvd.global_process_set")
     alone = process_set.included() is False
     made = ht.DistributedGradientTape(
-        gradtape, OPERATORS[op], group=None if alone else group_of(process_set), compression=compression, sparse_as_dense=sparse_as_dense,
-        prescale=1.0 / gradient_predivide_factor, postscale=gradient_predivide_factor, scale_local=scale_local_gradients, named=True,
+        gradtape, OPERATORS[op], group=None if alone else group_of(process_set), compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        prescale=1.0 / gradient_predivide_factor, postscale=gradient_predivide_factor,
+        scale_local=scale_local_gradients, named=True,
     )  # fmt: skip
     made.__class__ = type(type(made).__name__, (_Methods, type(made)), {})
     if alone:
@@ -74,12 +80,14 @@ def DistributedGradientTape(
 
 def PartialDistributedGradientTape(
     gradtape: tf.GradientTape, device_dense: str = "", device_sparse: str = "", compression: Any = Compression.none,
-    sparse_as_dense: bool = False, op: Any = Average, gradient_predivide_factor: float = 1.0, num_groups: int = 0, groups: Any = None,
+    sparse_as_dense: bool = False, op: Any = Average, gradient_predivide_factor: float = 1.0, num_groups: int = 0,
+    groups: Any = None,
     process_set: ProcessSet = global_process_set, local_layers: Any = None, scale_local_gradients: bool = True,
 ) -> tf.GradientTape:  # fmt: skip
     """DistributedGradientTape but for the variables of `local_layers`, whose gradients stay each rank's own."""
     made = DistributedGradientTape(
-        gradtape, device_dense, device_sparse, compression, sparse_as_dense, op, gradient_predivide_factor, num_groups, groups,
+        gradtape, device_dense, device_sparse, compression, sparse_as_dense, op, gradient_predivide_factor, num_groups,
+        groups,
         process_set, scale_local_gradients,
     )  # fmt: skip
     for v in variables_of(local_layers):

@@ -14,20 +14,25 @@ __all__ = ["TensorFlowKerasState", "TensorFlowState", "run"]
 
 
 class TensorFlowState(VariablesState):
-    """`TensorFlowState(variables, session, epoch=0)`: variables of TensorFlow or Keras, and plain values; all global ones of a session."""
+    """`TensorFlowState(variables, session, epoch=0)`: variables of TensorFlow or Keras, and plain values; all global
+    ones of a session."""
 
     def __init__(self, variables: Any = None, session: Any = None, **kwargs: Any) -> None:
         self.session = session
         if session is None and plain_graph():
             self.session = tf.compat.v1.get_default_session()
         if variables is None and self.session is None:
-            raise ValueError("TensorFlowState: there is no list of all variables outside of TensorFlow 1's graphs; pass variables=")
+            raise ValueError(
+                "TensorFlowState: there is no list of all variables outside of TensorFlow 1's graphs; pass variables="
+            )
         self.variables = list(tf.compat.v1.global_variables() if variables is None else variables)
         self._assigns: list[tuple[Any, Any]] | None = None
         super().__init__(lambda: self.variables, **kwargs)
 
     def _read(self) -> list[Any]:
-        return super()._read() if self.session is None else list(self.session.run([v.read_value() for v in self._held()]))
+        return (
+            super()._read() if self.session is None else list(self.session.run([v.read_value() for v in self._held()]))
+        )
 
     def _write(self, values: Any) -> None:
         if self.session is None:

@@ -32,11 +32,17 @@ def broadcast_variables(
 
 @translated
 def broadcast_object(
-    obj: Any, root_rank: int = 0, session: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
+    obj: Any,
+    root_rank: int = 0,
+    session: Any = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
 ) -> Any:
     """Every rank gets root's object."""
     group = group_of(process_set)
-    return objects.broadcast_object(obj, root_in(process_set, root_rank), group=group, name=name or "broadcast_object", named=True)
+    return objects.broadcast_object(
+        obj, root_in(process_set, root_rank), group=group, name=name or "broadcast_object", named=True
+    )
 
 
 def broadcast_object_fn(
@@ -47,6 +53,8 @@ def broadcast_object_fn(
 
 
 @translated
-def allgather_object(obj: Any, session: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set) -> list[Any]:
+def allgather_object(
+    obj: Any, session: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> list[Any]:
     """Every rank gets the list of all ranks' objects, in rank order."""
     return objects.allgather_object(obj, group=group_of(process_set), name=name or "allgather_object", named=True)

@@ -12,8 +12,8 @@ import tensorflow as tf
 
 import hora.tensorflow as ht
 from hora import frontend
-from hora.tensorflow.graphs import After, plain_graph
-from hora.tensorflow.tape import plain
+from hora.tensorflow.graphs import After, plain_graph, without_scope
+from hora.tensorflow.tape import inner_variable
 
 from ..common import process_sets as registry
 from ..common.basics import OPERATORS, Adasum, Average, HorovodBasics, Max, Min, Product, Sum
@@ -24,11 +24,15 @@ from ..common.variables import after_rejoin
 from ._errors import translated
 
 __all__ = [
-    "Adasum", "Average", "Max", "Min", "ProcessSet", "Product", "Sum", "add_process_set", "allgather", "alltoall", "broadcast",
+    "Adasum", "Average", "Max", "Min", "ProcessSet", "Product", "Sum", "add_process_set", "allgather", "alltoall",
+    "broadcast",
     "broadcast_", "ccl_built", "check_num_rank_power_of_2", "cross_rank", "cross_size", "cuda_built", "ddl_built",
-    "global_process_set", "gloo_built", "gloo_enabled", "grouped_allgather", "handle_average_backwards_compatibility", "init",
-    "is_homogeneous", "is_initialized", "join", "local_rank", "local_rank_op", "local_size", "local_size_op", "mpi_built",
-    "mpi_enabled", "mpi_threads_supported", "nccl_built", "process_set_included_op", "rank", "rank_op", "remove_process_set",
+    "global_process_set", "gloo_built", "gloo_enabled", "grouped_allgather", "handle_average_backwards_compatibility",
+    "init",
+    "is_homogeneous", "is_initialized", "join", "local_rank", "local_rank_op", "local_size", "local_size_op",
+    "mpi_built",
+    "mpi_enabled", "mpi_threads_supported", "nccl_built", "process_set_included_op", "rank", "rank_op",
+    "remove_process_set",
     "rocm_built", "shutdown", "size", "size_op", "start_timeline", "stop_timeline",
 ]  # fmt: skip
 
@@ -71,7 +75,8 @@ def remove_process_set(process_set: ProcessSet) -> bool:
 
 
 def _weighed(tensor: Any, group: Any, times: bool) -> Any:
-    """The tensor, with what goes back to it multiplied with (or divided by) the number of ranks: Horovod's convention, not hora's."""
+    """The tensor, with what goes back to it multiplied with (or divided by) the number of ranks: Horovod's convention,
+    not hora's."""
     x = tf.convert_to_tensor(tensor)
     if not x.dtype.is_floating:
         return x
@@ -99,75 +104,107 @@ def _code(op: Any) -> Any:
 
 @translated
 def reduce_each(
-    tensors: Sequence[Any], op: Any, name: str | None, prescale_factor: float, postscale_factor: float, process_set: ProcessSet,
-    compression: Any = ht.Compression.none,
+    tensors: Sequence[Any], op: Any, name: str | None, prescale_factor: float, postscale_factor: float,
+    process_set: ProcessSet,
+    compression: Any = ht.Compression.none, ignore_name_scope: bool = False,
 ) -> list[Any]:  # fmt: skip
     """allreduce of dense tensors and IndexedSlices, in one call."""
     if op == Adasum and process_set.process_set_id != 0:
         raise NotImplementedError("Adasum does not support non-global process sets yet: use hvd.global_process_set")
-    return ht.allreduce(
-        list(tensors), _code(op), group=group_of(process_set), prescale=prescale_factor, postscale=postscale_factor,
-        compression=compression, name=name or After.of("HorovodAllreduce", tensors), named=True,
-    )  # fmt: skip
+    with without_scope(ignore_name_scope):
+        return ht.allreduce(
+            list(tensors), _code(op), group=group_of(process_set), prescale=prescale_factor, postscale=postscale_factor,
+            compression=compression, name=name or After.of("HorovodAllreduce", tensors), named=True,
+        )  # fmt: skip
 
 
 def _allreduce(
     tensor: Any, name: str | None = None, op: Any = Sum, prescale_factor: float = 1.0, postscale_factor: float = 1.0,
     ignore_name_scope: bool = False, process_set: ProcessSet = global_process_set,
 ) -> Any:  # fmt: skip
-    return reduce_each([tensor], op, name, prescale_factor, postscale_factor, process_set)[0]
+    return reduce_each(
+        [tensor], op, name, prescale_factor, postscale_factor, process_set, ignore_name_scope=ignore_name_scope
+    )[0]
 
 
 def _grouped_allreduce(
-    tensors: Sequence[Any], name: str | None = None, op: Any = Sum, prescale_factor: float = 1.0, postscale_factor: float = 1.0,
+    tensors: Sequence[Any], name: str | None = None, op: Any = Sum, prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
     ignore_name_scope: bool = False, process_set: ProcessSet = global_process_set,
 ) -> list[Any]:  # fmt: skip
-    return reduce_each(tensors, op, name, prescale_factor, postscale_factor, process_set)
+    return reduce_each(
+        tensors, op, name, prescale_factor, postscale_factor, process_set, ignore_name_scope=ignore_name_scope
+    )
 
 
 @translated
 def _reducescatter(
-    tensor: Any, name: str | None = None, op: Any = Sum, ignore_name_scope: bool = False, process_set: ProcessSet = global_process_set,
+    tensor: Any, name: str | None = None, op: Any = Sum, ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
     prescale_factor: float = 1.0, postscale_factor: float = 1.0,
 ) -> Any:  # fmt: skip
     if op not in (Average, Sum):
         raise ValueError("Reducescatter currently only supports Sum and Average: use hvd.Average or hvd.Sum")
     group = group_of(process_set)
-    return ht.reducescatter(
-        _weighed(tensor, group, True), _code(op), group=group, prescale=prescale_factor, postscale=postscale_factor,
-        name=name or After.of("HorovodReducescatter", tensor), named=True,
-    )  # fmt: skip
+    with without_scope(ignore_name_scope):
+        return ht.reducescatter(
+            _weighed(tensor, group, True), _code(op), group=group, prescale=prescale_factor, postscale=postscale_factor,
+            name=name or After.of("HorovodReducescatter", tensor), named=True,
+        )  # fmt: skip
 
 
 # -- what moves
 
 
 @translated
-def allgather(tensor: Any, name: str | None = None, ignore_name_scope: bool = False, process_set: ProcessSet = global_process_set) -> Any:
+def allgather(
+    tensor: Any, name: str | None = None, ignore_name_scope: bool = False, process_set: ProcessSet = global_process_set
+) -> Any:
     """All ranks' tensors, joined along the first dimension, which may differ. Gradients flow through it."""
     group = group_of(process_set)
-    return ht.allgather(_weighed(tensor, group, False), group=group, name=name or After.of("HorovodAllgather", tensor), named=True)
+    with without_scope(ignore_name_scope):
+        return ht.allgather(
+            _weighed(tensor, group, False), group=group, name=name or After.of("HorovodAllgather", tensor), named=True
+        )
 
 
 @translated
 def grouped_allgather(
-    tensors: Sequence[Any], name: str | None = None, ignore_name_scope: bool = False, process_set: ProcessSet = global_process_set
+    tensors: Sequence[Any],
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
     """allgather of each of several tensors."""
     group = group_of(process_set)
-    return ht.allgather(
-        [_weighed(t, group, False) for t in tensors], group=group, name=name or After.of("HorovodGroupedAllgather", tensors), named=True
-    )
+    with without_scope(ignore_name_scope):
+        return ht.allgather(
+            [_weighed(t, group, False) for t in tensors],
+            group=group,
+            name=name or After.of("HorovodGroupedAllgather", tensors),
+            named=True,
+        )
 
 
 @translated
 def broadcast(
-    tensor: Any, root_rank: int, name: str | None = None, ignore_name_scope: bool = False, process_set: ProcessSet = global_process_set
+    tensor: Any,
+    root_rank: int,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
 ) -> Any:
     """Root's tensor (root_rank counts in the whole job). Gradients flow through it."""
     group = group_of(process_set)
     root = root_in(process_set, root_rank)
-    return ht.broadcast(_weighed(tensor, group, False), root, group=group, name=name or After.of("HorovodBroadcast", tensor), named=True)
+    with without_scope(ignore_name_scope):
+        return ht.broadcast(
+            _weighed(tensor, group, False),
+            root,
+            group=group,
+            name=name or After.of("HorovodBroadcast", tensor),
+            named=True,
+        )
 
 
 @translated
@@ -175,10 +212,14 @@ def broadcast_(
     variables: Sequence[Any], root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[Any]:
     """Give the variables root's values, in one call, and return them; in a graph of TensorFlow 1, what assigns them."""
-    held = [plain(v) for v in variables]
+    held = [inner_variable(v) for v in variables]
     group = group_of(process_set)
     got = ht.broadcast(
-        held, root_in(process_set, root_rank), group=group, name=name or After.of("HorovodBroadcastInplace", held), named=True
+        held,
+        root_in(process_set, root_rank),
+        group=group,
+        name=name or After.of("HorovodBroadcastInplace", held),
+        named=True,
     )
     if plain_graph():
         return [tf.compat.v1.assign(v, y) for v, y in zip(held, got, strict=True)]
@@ -192,12 +233,16 @@ def alltoall(
     tensor: Any, splits: Any = None, name: str | None = None, ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> Any:  # fmt: skip
-    """The rows that `splits` counts go to each rank, and those behind to none; with splits also how many came from each."""
+    """The rows that `splits` counts go to each rank, and those behind to none; with splits also how many came from
+    each."""
     sent = tf.convert_to_tensor(tensor)
     if splits is not None and sent.shape.rank != 0:
         splits = tf.cast(splits, tf.int32)
         sent = sent[: tf.reduce_sum(splits)]
-    return ht.alltoall(sent, splits, group=group_of(process_set), name=name or After.of("HorovodAlltoall", tensor), named=True)
+    with without_scope(ignore_name_scope):
+        return ht.alltoall(
+            sent, splits, group=group_of(process_set), name=name or After.of("HorovodAlltoall", tensor), named=True
+        )
 
 
 @translated
@@ -208,7 +253,9 @@ def join() -> Any:
 
 # -- the places of this process as operations, which are asked when the graph runs
 
-_facts: dict[Any, tuple[Callable[[], int], Any]] = {}  # what a graph may ask → how it is found, and the variable that it reads
+_facts: dict[
+    Any, tuple[Callable[[], int], Any]
+] = {}  # what a graph may ask → how it is found, and the variable that it reads
 
 
 def settle() -> None:
@@ -238,7 +285,8 @@ def _fact(key: Any, ask: Callable[[], int], name: str | None) -> Any:
 
 
 def _in_graph(key: Any, now: int, name: str | None) -> Any:
-    """In a graph of TensorFlow 1: those of a set are asked when it runs; the host's are what they were when it was made."""
+    """In a graph of TensorFlow 1: those of a set are asked when it runs; the host's are what they were when it was
+    made."""
     one = _basics._process_set_table().get(key[1] if len(key) > 1 else 0)
     if key[0].startswith("local") or one is None or one.included() is False:
         return tf.constant(now, tf.int32, name=name)

@@ -22,7 +22,9 @@ __all__ = [
 _ALLREDUCE = int(Kind.ALLREDUCE)
 
 
-def _reduce_now(src: torch.Tensor, dst: torch.Tensor, name: str | None, op: Any, pre: float, post: float, ps: ProcessSet) -> None:
+def _reduce_now(
+    src: torch.Tensor, dst: torch.Tensor, name: str | None, op: Any, pre: float, post: float, ps: ProcessSet
+) -> None:
     """Reduce src into dst (which may be src), on this thread."""
     handle = next_handle()
     group = ps.group or group_of(ps)
@@ -32,7 +34,8 @@ def _reduce_now(src: torch.Tensor, dst: torch.Tensor, name: str | None, op: Any,
         a = b = a.cpu()
     called, flags = label("allreduce", name, handle)
     call = Call(
-        _ALLREDUCE, op, dtype_code(a), 0, a.data_ptr(), b.data_ptr(), a.numel(), prescale=pre, postscale=post, name=called, flags=flags,
+        _ALLREDUCE, op, dtype_code(a), 0, a.data_ptr(), b.data_ptr(), a.numel(), prescale=pre, postscale=post,
+        name=called, flags=flags,
         shape=a.shape, device=device_of(src), keep=(a, b),
     )  # fmt: skip
     run(group, call)
@@ -41,7 +44,8 @@ def _reduce_now(src: torch.Tensor, dst: torch.Tensor, name: str | None, op: Any,
 
 
 def _reduce_later(
-    srcs: list[torch.Tensor], dsts: list[torch.Tensor], name: str | None, prefix: str, ops: list[Any], pre: float, post: float,
+    srcs: list[torch.Tensor], dsts: list[torch.Tensor], name: str | None, prefix: str, ops: list[Any], pre: float,
+    post: float,
     ps: ProcessSet, result: Any,
 ) -> int:  # fmt: skip
     group = group_of(ps)
@@ -57,7 +61,8 @@ def _reduce_later(
         keep += [a, b]
         calls.append(Call(
             _ALLREDUCE, op, number, 0, a.data_ptr(), b.data_ptr(), a.numel(), prescale=pre, postscale=post,
-            name=f"{base}_{i + 1}of{n}" if prefix.startswith("grouped") else base, flags=flags, shape=a.shape, device=device_of(src),
+            name=f"{base}_{i + 1}of{n}" if prefix.startswith("grouped") else base, flags=flags, shape=a.shape,
+            device=device_of(src),
         ))  # fmt: skip
 
     def finish(_: list[int]) -> Any:
@@ -72,19 +77,24 @@ class _Allreduce(torch.autograd.Function):
     """Its gradient is the same allreduce of the gradient."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, average: Any, name: Any, op: Any, pre: float, post: float, ps: ProcessSet) -> torch.Tensor:
+    def forward(
+        ctx: Any, tensor: torch.Tensor, average: Any, name: Any, op: Any, pre: float, post: float, ps: ProcessSet
+    ) -> torch.Tensor:
         ctx.settings = (average, op, pre, post, ps)
         return complete(allreduce_async(tensor, average, name, op, pre, post, ps))
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple:
         average, op, pre, post, ps = ctx.settings
-        out = allreduce(grad.contiguous(), average=average, op=op, prescale_factor=pre, postscale_factor=post, process_set=ps)
+        out = allreduce(
+            grad.contiguous(), average=average, op=op, prescale_factor=pre, postscale_factor=post, process_set=ps
+        )
         return out, None, None, None, None, None, None
 
 
 def allreduce(
-    tensor: torch.Tensor, average: Any = None, name: str | None = None, compression: Any = Compression.none, op: Any = None,
+    tensor: torch.Tensor, average: Any = None, name: str | None = None, compression: Any = Compression.none,
+    op: Any = None,
     prescale_factor: float = 1.0, postscale_factor: float = 1.0, process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:  # fmt: skip
     """A new tensor: the average (or `op`) over all ranks. Gradients flow through it."""
@@ -106,7 +116,9 @@ def allreduce_async(
     """Start allreduce and return a handle for synchronize()."""
     which = operator(op, average, tensor, process_set)
     out = torch.empty_like(tensor, requires_grad=False)
-    return _reduce_later([tensor], [out], name, "allreduce", [which], prescale_factor, postscale_factor, process_set, out)
+    return _reduce_later(
+        [tensor], [out], name, "allreduce", [which], prescale_factor, postscale_factor, process_set, out
+    )
 
 
 def allreduce_(
@@ -132,7 +144,9 @@ def allreduce_async_(
         handle = begin_here(tensor, name, which, prescale_factor, postscale_factor, process_set)
         if handle:
             return handle
-    return _reduce_later([tensor], [tensor], name, "allreduce", [which], prescale_factor, postscale_factor, process_set, tensor)
+    return _reduce_later(
+        [tensor], [tensor], name, "allreduce", [which], prescale_factor, postscale_factor, process_set, tensor
+    )
 
 
 # -- grouped allreduce
@@ -142,12 +156,16 @@ def _one_device(tensors: list[torch.Tensor]) -> None:
     if not tensors:
         raise ValueError("grouped_allreduce: the list of tensors is empty; give at least one")
     if len({t.device for t in tensors}) > 1:
-        raise ValueError(f"grouped_allreduce: tensors on several devices {sorted({str(t.device) for t in tensors})}; move them to one")
+        raise ValueError(
+            f"grouped_allreduce: tensors on several devices {sorted({str(t.device) for t in tensors})}; move them to one"
+        )
 
 
 class _GroupedAllreduce(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, average: Any, name: Any, op: Any, pre: float, post: float, ps: ProcessSet, *tensors: torch.Tensor) -> tuple:
+    def forward(
+        ctx: Any, average: Any, name: Any, op: Any, pre: float, post: float, ps: ProcessSet, *tensors: torch.Tensor
+    ) -> tuple:
         ctx.settings = (average, op, pre, post, ps)
         return tuple(complete(grouped_allreduce_async(list(tensors), average, name, op, pre, post, ps)))
 
@@ -155,13 +173,19 @@ class _GroupedAllreduce(torch.autograd.Function):
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple:
         average, op, pre, post, ps = ctx.settings
         out = grouped_allreduce(
-            [g.contiguous() for g in grads], average=average, op=op, prescale_factor=pre, postscale_factor=post, process_set=ps
+            [g.contiguous() for g in grads],
+            average=average,
+            op=op,
+            prescale_factor=pre,
+            postscale_factor=post,
+            process_set=ps,
         )
         return (None, None, None, None, None, None, *out)
 
 
 def grouped_allreduce(
-    tensors: list[torch.Tensor], average: Any = None, name: str | None = None, compression: Any = Compression.none, op: Any = None,
+    tensors: list[torch.Tensor], average: Any = None, name: str | None = None, compression: Any = Compression.none,
+    op: Any = None,
     prescale_factor: float = 1.0, postscale_factor: float = 1.0, process_set: ProcessSet = global_process_set,
 ) -> list[torch.Tensor]:  # fmt: skip
     """allreduce of several tensors as one unit. Gradients flow through it."""
@@ -170,35 +194,46 @@ def grouped_allreduce(
     if torch.is_grad_enabled() and any(t.requires_grad for t in small):
         outs = _GroupedAllreduce.apply(average, name, op, prescale_factor, postscale_factor, process_set, *small)
     else:
-        outs = complete(grouped_allreduce_async(small, average, name, op, prescale_factor, postscale_factor, process_set))
+        outs = complete(
+            grouped_allreduce_async(small, average, name, op, prescale_factor, postscale_factor, process_set)
+        )
     return [compression.decompress(out, ctx) for out, (_, ctx) in zip(outs, pairs, strict=True)]
 
 
 def grouped_allreduce_async(
-    tensors: list[torch.Tensor], average: Any = None, name: str | None = None, op: Any = None, prescale_factor: float = 1.0,
+    tensors: list[torch.Tensor], average: Any = None, name: str | None = None, op: Any = None,
+    prescale_factor: float = 1.0,
     postscale_factor: float = 1.0, process_set: ProcessSet = global_process_set,
 ) -> int:  # fmt: skip
     """Start grouped_allreduce and return a handle."""
     _one_device(tensors)
     ops = [operator(op, average, t, process_set) for t in tensors]
     outs = [torch.empty_like(t, requires_grad=False) for t in tensors]
-    return _reduce_later(list(tensors), outs, name, "grouped_allreduce", ops, prescale_factor, postscale_factor, process_set, outs)
+    return _reduce_later(
+        list(tensors), outs, name, "grouped_allreduce", ops, prescale_factor, postscale_factor, process_set, outs
+    )
 
 
 def grouped_allreduce_(
-    tensors: list[torch.Tensor], average: Any = None, name: str | None = None, op: Any = None, prescale_factor: float = 1.0,
+    tensors: list[torch.Tensor], average: Any = None, name: str | None = None, op: Any = None,
+    prescale_factor: float = 1.0,
     postscale_factor: float = 1.0, process_set: ProcessSet = global_process_set,
 ) -> list[torch.Tensor]:  # fmt: skip
     """grouped_allreduce in place."""
-    return complete(grouped_allreduce_async_(tensors, average, name, op, prescale_factor, postscale_factor, process_set))
+    return complete(
+        grouped_allreduce_async_(tensors, average, name, op, prescale_factor, postscale_factor, process_set)
+    )
 
 
 def grouped_allreduce_async_(
-    tensors: list[torch.Tensor], average: Any = None, name: str | None = None, op: Any = None, prescale_factor: float = 1.0,
+    tensors: list[torch.Tensor], average: Any = None, name: str | None = None, op: Any = None,
+    prescale_factor: float = 1.0,
     postscale_factor: float = 1.0, process_set: ProcessSet = global_process_set,
 ) -> int:  # fmt: skip
     """Start grouped_allreduce in place and return a handle."""
     _one_device(tensors)
     ops = [operator(op, average, t, process_set) for t in tensors]
     same = list(tensors)
-    return _reduce_later(same, same, name, "grouped_allreduce", ops, prescale_factor, postscale_factor, process_set, tensors)
+    return _reduce_later(
+        same, same, name, "grouped_allreduce", ops, prescale_factor, postscale_factor, process_set, tensors
+    )

@@ -17,7 +17,11 @@ from ..common.translate import root_in
 __all__ = ["device_of", "dtype_code", "host", "operator", "root_in", "scatter_operator"]
 
 
-_CODES = {getattr(torch, name): number for name, number in DTYPES.items() if isinstance(getattr(torch, name, None), torch.dtype)}
+_CODES = {
+    getattr(torch, name): number
+    for name, number in DTYPES.items()
+    if isinstance(getattr(torch, name, None), torch.dtype)
+}
 
 
 def dtype_code(t: torch.Tensor) -> int:
@@ -68,5 +72,7 @@ def scatter_operator(op: Any) -> hora.Op:
     if op in (Average, Sum):
         return basics.OPERATORS[op]
     if op in (Adasum, Min, Max, Product):
-        raise UnsupportedOperator(f"Reducescatter currently only supports Sum and Average, not {basics.OPERATOR_NAMES[op]}.")
+        raise UnsupportedOperator(
+            f"Reducescatter currently only supports Sum and Average, not {basics.OPERATOR_NAMES[op]}."
+        )
     raise ValueError(f"Unknown reduction operation {op}: use hvd.Average or hvd.Sum")

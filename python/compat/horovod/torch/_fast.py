@@ -71,7 +71,8 @@ def reduce_here(t: torch.Tensor, name: str | None, op: Any, pre: float, post: fl
     if not call.rename(full):
         p = t.data_ptr()
         run(group, Call(
-            Kind.ALLREDUCE, op, dtype_code(t), 0, p, p, t.numel(), prescale=pre, postscale=post, name=full, flags=flags, shape=t.shape,
+            Kind.ALLREDUCE, op, dtype_code(t), 0, p, p, t.numel(), prescale=pre, postscale=post, name=full, flags=flags,
+            shape=t.shape,
             keep=t,
         ))  # fmt: skip
         return
@@ -96,6 +97,17 @@ def _remember(key: tuple, t: torch.Tensor, op: Any, pre: float, post: float, fla
         _known.clear()
     p = t.data_ptr()
     call = _known[key] = Call(
-        Kind.ALLREDUCE, op, dtype_code(t), 0, p, p, t.numel(), prescale=pre, postscale=post, flags=flags, shape=t.shape, room=_NAME
+        Kind.ALLREDUCE,
+        op,
+        dtype_code(t),
+        0,
+        p,
+        p,
+        t.numel(),
+        prescale=pre,
+        postscale=post,
+        flags=flags,
+        shape=t.shape,
+        room=_NAME,
     )
     return call

@@ -23,9 +23,9 @@ _handle_map: dict[int, Pending] = {}
 _cut: dict[int, Pending] = {}  # in flight at the last shutdown, with the memory they use
 _numbers = itertools.count(1)
 
-# Names that the program gave and the handles of their last calls, which nobody has asked for since. Horovod gathers the calls of a
-# cycle before it begins with them, so that a second call of a name within it is refused on every rank. Here the first may be through by
-# then on one rank and not on another: the second would be refused on some ranks only.
+# Names that the program gave and the handles of their last calls, which nobody has asked for since. Horovod gathers the
+# calls of a cycle before it begins with them, so that a second call of a name within it is refused on every rank. Here
+# the first may be through by then on one rank and not on another: the second would be refused on some ranks only.
 CYCLE = 0.001  # seconds
 _taken: dict[tuple[hora.Group, str], tuple[int, float]] = {}
 
@@ -33,13 +33,20 @@ _taken: dict[tuple[hora.Group, str], tuple[int, float]] = {}
 class Pending:
     """Operations of one handle: tickets, what they read and write, and how their result is made.
 
-    Without `finish` there is one ticket, and the result is the first thing kept. `claimed` is the program's own name for them.
+    Without `finish` there is one ticket, and the result is the first thing kept. `claimed` is the program's own name
+    for them.
     """
 
     __slots__ = ("claimed", "finish", "group", "keep", "tickets")
 
     def __init__(
-        self, handle: int, group: hora.Group, tickets: list[int], finish: Callable[[list[int]], Any] | None, keep: Any, name: str | None
+        self,
+        handle: int,
+        group: hora.Group,
+        tickets: list[int],
+        finish: Callable[[list[int]], Any] | None,
+        keep: Any,
+        name: str | None,
     ) -> None:
         self.group, self.tickets, self.finish, self.keep = group, tickets, finish, keep
         self.claimed = (group, name) if name else None
@@ -92,7 +99,14 @@ def run(group: hora.Group, call: Call) -> None:
         raise internal(error) from error
 
 
-def start(handle: int, group: hora.Group, calls: list[Call], finish: Callable[[list[int]], Any], keep: Any, name: str | None = None) -> int:
+def start(
+    handle: int,
+    group: hora.Group,
+    calls: list[Call],
+    finish: Callable[[list[int]], Any],
+    keep: Any,
+    name: str | None = None,
+) -> int:
     """Submit named operations as one unit and remember them under the handle; name is the program's own for them."""
     if name:
         claim(group, name)

@@ -14,17 +14,15 @@ from ..common.basics import Average, NotInitialized, Sum
 from ..common.exceptions import HorovodInternalError
 from ..common.process_sets import ProcessSet, global_process_set
 from ._allreduce_ops import allreduce
-from ._check import device_of, dtype_code, host, scatter_operator
+from ._check import device_of, dtype_code, host
 from ._handles import complete, group_of, internal, label, next_handle, start, synchronize
-from .compression import Compression
 
 __all__ = [
-    "allgather", "allgather_async", "alltoall", "alltoall_async", "barrier", "grouped_allgather", "grouped_allgather_async",
-    "grouped_reducescatter", "grouped_reducescatter_async", "join", "reducescatter", "reducescatter_async",
-    "sparse_allreduce_async",
+    "allgather", "allgather_async", "alltoall", "alltoall_async", "barrier", "grouped_allgather",
+    "grouped_allgather_async", "join", "sparse_allreduce_async",
 ]  # fmt: skip
 
-_ALLGATHER, _ALLTOALL, _REDUCE_SCATTER = int(Kind.ALLGATHER), int(Kind.ALLTOALL), int(Kind.REDUCE_SCATTER)
+_ALLGATHER, _ALLTOALL = int(Kind.ALLGATHER), int(Kind.ALLTOALL)
 
 
 def _row(t: torch.Tensor) -> int:
@@ -36,12 +34,14 @@ def _row(t: torch.Tensor) -> int:
 
 
 def _filled(t: torch.Tensor) -> torch.Tensor:
-    """t in host memory. Rows without an element are sent as rows of one: how many each rank has is told by what comes."""
+    """t in host memory. Rows without an element are sent as rows of one: how many each rank has is told by what
+    comes."""
     return host(t) if _row(t) or t.dim() == 0 else torch.zeros(t.shape[0], dtype=t.dtype)
 
 
 def _rows_of(tensors: Sequence[torch.Tensor], did: str, why: str) -> None:
-    """Raise for a tensor without rows. It was sent all the same, so that ranks which brought another shape hear of it."""
+    """Raise for a tensor without rows. It was sent all the same, so that ranks which brought another shape hear of
+    it."""
     if any(t.dim() == 0 for t in tensors):
         raise HorovodInternalError(f"Rank zero tried to {did} a rank-zero tensor: {why}; call .reshape(1) first")
 
@@ -105,7 +105,9 @@ def _my_part(grad: torch.Tensor, rows: int, ps: ProcessSet) -> torch.Tensor:
     return total[at : at + rows]
 
 
-def allgather(tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set) -> torch.Tensor:
+def allgather(
+    tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> torch.Tensor:
     """All ranks' tensors joined along the first dimension, whose size may differ. Gradients flow through it."""
     if tensor.requires_grad and torch.is_grad_enabled():
         return _Allgather.apply(tensor, name, process_set)
@@ -138,7 +140,9 @@ def grouped_allgather(
     return complete(grouped_allgather_async(tensors, name, process_set))
 
 
-def grouped_allgather_async(tensors: list[torch.Tensor], name: str | None = None, process_set: ProcessSet = global_process_set) -> int:
+def grouped_allgather_async(
+    tensors: list[torch.Tensor], name: str | None = None, process_set: ProcessSet = global_process_set
+) -> int:
     """Start grouped_allgather and return a handle."""
     return _gather(list(tensors), name, "grouped_allgather", process_set, False)
 
@@ -151,17 +155,23 @@ def _splits(splits: Any, tensor: torch.Tensor, size: int) -> list[int]:
     rows = tensor.shape[0]
     if splits is None:
         if rows % size:
-            raise ValueError(f"Tensor's first dimension of {rows} is not divisible by the number of ranks {size}: give splits")
+            raise ValueError(
+                f"Tensor's first dimension of {rows} is not divisible by the number of ranks {size}: give splits"
+            )
         return [rows // size] * size
     if isinstance(splits, torch.Tensor):
         if splits.dtype != torch.int32:
-            raise ValueError(f"alltoall expects a 32-bit integer splits tensor, not {splits.dtype}: call .to(torch.int32)")
+            raise ValueError(
+                f"alltoall expects a 32-bit integer splits tensor, not {splits.dtype}: call .to(torch.int32)"
+            )
         splits = splits.tolist()
     counts = [int(s) for s in splits]
     if len(counts) != size:
         raise ValueError(f"Number of entries in splits does not equal number of ranks: {len(counts)} for {size} ranks")
     if sum(counts) > rows or min(counts) < 0:
-        raise ValueError(f"Sum of splits entries is greater than the first dimension of tensor: {counts} for {rows} rows")
+        raise ValueError(
+            f"Sum of splits entries is greater than the first dimension of tensor: {counts} for {rows} rows"
+        )
     return counts
 
 
@@ -187,14 +197,18 @@ class _Alltoall(torch.autograd.Function):
         return back, None, None, None
 
 
-def alltoall(tensor: torch.Tensor, splits: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
+def alltoall(
+    tensor: torch.Tensor, splits: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Any:
     """Send splits[j] rows to rank j; (what came, rows from each rank), or only the former without splits."""
     if tensor.requires_grad and torch.is_grad_enabled():
         return _Alltoall.apply(tensor, splits, name, process_set)
     return complete(alltoall_async(tensor, splits, name, process_set))
 
 
-def alltoall_async(tensor: torch.Tensor, splits: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set) -> int:
+def alltoall_async(
+    tensor: torch.Tensor, splits: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> int:
     """Start alltoall and return a handle."""
     group = group_of(process_set)
     number = dtype_code(tensor)
@@ -206,7 +220,8 @@ def alltoall_async(tensor: torch.Tensor, splits: Any = None, name: str | None = 
     a = _filled(tensor)
     called, flags = label("alltoall", name, handle)
     call = Call(
-        _ALLTOALL, 0, number, 0, a.data_ptr(), 0, sum(counts) * row, recv_count=0, row=row, send_counts=[c * row for c in counts],
+        _ALLTOALL, 0, number, 0, a.data_ptr(), 0, sum(counts) * row, recv_count=0, row=row,
+        send_counts=[c * row for c in counts],
         flags=flags | SIZES, shape=tensor.shape, device=device_of(tensor), name=called,
     )  # fmt: skip
 
@@ -218,118 +233,6 @@ def alltoall_async(tensor: torch.Tensor, splits: Any = None, name: str | None = 
 
 
 # -- reducescatter
-
-
-def _share(rows: int, size: int, rank: int) -> int:
-    return rows // size + (1 if rank < rows % size else 0)
-
-
-def _scatter(
-    tensors: Sequence[torch.Tensor], name: str | None, prefix: str, op: Any, pre: float, post: float, ps: ProcessSet, single: bool
-) -> int:
-    group = group_of(ps)
-    which = scatter_operator(op)
-    handle = next_handle()
-    base, flags = label(prefix, name, handle)
-    size, rank = group.size, group.rank
-    calls, keep, back = [], [], []
-    for i, t in enumerate(tensors):
-        number = dtype_code(t)
-        row = _row(t)
-        length = t.shape[0] if t.dim() else 1
-        counts = [_share(length, size, r) * row for r in range(size)]
-        a = host(t)
-        b = torch.empty((_share(length, size, rank), *t.shape[1:]), dtype=t.dtype)
-        keep += [a, b]
-        back.append((b, t.device))
-        calls.append(Call(
-            _REDUCE_SCATTER, which, number, 0, a.data_ptr(), b.data_ptr(), a.numel(), recv_count=b.numel(),
-            recv_counts=None if len(set(counts)) == 1 else counts, prescale=pre, postscale=post, flags=flags,
-            name=base if single else f"{base}_{i + 1}of{len(tensors)}", shape=t.shape, device=device_of(t),
-        ))  # fmt: skip
-
-    def finish(_: list[int]) -> Any:
-        _rows_of(tensors, "reducescatter", "rows are what is scattered")
-        done = [b if d.type == "cpu" else b.to(d) for b, d in back]
-        return done[0] if single else done
-
-    return start(handle, group, calls, finish, keep, name and base)
-
-
-class _Reducescatter(torch.autograd.Function):
-    """Its gradient: everybody's gradient joined (times the number of ranks for a sum)."""
-
-    @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, name: Any, op: Any, pre: float, post: float, ps: ProcessSet) -> torch.Tensor:
-        ctx.settings = (op, pre, post, ps)
-        return complete(reducescatter_async(tensor, name, op, ps, pre, post))
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple:
-        op, pre, post, ps = ctx.settings
-        return _join_back(grad, op, pre, post, ps), None, None, None, None, None
-
-
-def _join_back(grad: torch.Tensor, op: Any, pre: float, post: float, ps: ProcessSet) -> torch.Tensor:
-    if op == Sum:
-        grad = grad * ps.size()
-    if pre != 1.0 or post != 1.0:
-        grad = grad * (pre * post)
-    return allgather(grad.contiguous(), process_set=ps)
-
-
-def reducescatter(
-    tensor: torch.Tensor, name: str | None = None, compression: Any = Compression.none, op: Any = Average,
-    process_set: ProcessSet = global_process_set, prescale_factor: float = 1.0, postscale_factor: float = 1.0,
-) -> torch.Tensor:  # fmt: skip
-    """Reduce over all ranks and keep this rank's rows. Gradients flow through it."""
-    small, ctx = compression.compress(tensor)
-    if small.requires_grad and torch.is_grad_enabled():
-        out = _Reducescatter.apply(small, name, op, prescale_factor, postscale_factor, process_set)
-    else:
-        out = complete(reducescatter_async(small, name, op, process_set, prescale_factor, postscale_factor))
-    return compression.decompress(out, ctx)
-
-
-def reducescatter_async(
-    tensor: torch.Tensor, name: str | None = None, op: Any = Average, process_set: ProcessSet = global_process_set,
-    prescale_factor: float = 1.0, postscale_factor: float = 1.0,
-) -> int:  # fmt: skip
-    """Start reducescatter and return a handle."""
-    return _scatter([tensor], name, "reducescatter", op, prescale_factor, postscale_factor, process_set, True)
-
-
-class _GroupedReducescatter(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, name: Any, op: Any, pre: float, post: float, ps: ProcessSet, *tensors: torch.Tensor) -> tuple:
-        ctx.settings = (op, pre, post, ps)
-        return tuple(complete(grouped_reducescatter_async(list(tensors), name, op, ps, pre, post)))
-
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> tuple:
-        return (None, None, None, None, None, *(_join_back(g, *ctx.settings) for g in grads))
-
-
-def grouped_reducescatter(
-    tensors: list[torch.Tensor], name: str | None = None, compression: Any = Compression.none, op: Any = Average,
-    process_set: ProcessSet = global_process_set, prescale_factor: float = 1.0, postscale_factor: float = 1.0,
-) -> list[torch.Tensor]:  # fmt: skip
-    """reducescatter of several tensors as one unit. Gradients flow through it."""
-    pairs = [compression.compress(t) for t in tensors]
-    small = [t for t, _ in pairs]
-    if torch.is_grad_enabled() and any(t.requires_grad for t in small):
-        outs = _GroupedReducescatter.apply(name, op, prescale_factor, postscale_factor, process_set, *small)
-    else:
-        outs = complete(grouped_reducescatter_async(small, name, op, process_set, prescale_factor, postscale_factor))
-    return [compression.decompress(out, ctx) for out, (_, ctx) in zip(outs, pairs, strict=True)]
-
-
-def grouped_reducescatter_async(
-    tensors: list[torch.Tensor], name: str | None = None, op: Any = Average, process_set: ProcessSet = global_process_set,
-    prescale_factor: float = 1.0, postscale_factor: float = 1.0,
-) -> int:  # fmt: skip
-    """Start grouped_reducescatter and return a handle."""
-    return _scatter(list(tensors), name, "grouped_reducescatter", op, prescale_factor, postscale_factor, process_set, False)
 
 
 # -- sparse, join, barrier

@@ -23,7 +23,9 @@ def broadcast_parameters(params: Any, root_rank: int) -> None:
     if isinstance(params, dict):
         pass
     elif not isinstance(params, (list, collections.abc.ItemsView)) and not hasattr(params, "__next__"):
-        raise ValueError(f"invalid params of type: {type(params)}; give model.state_dict() or list(model.named_parameters())")
+        raise ValueError(
+            f"invalid params of type: {type(params)}; give model.state_dict() or list(model.named_parameters())"
+        )
     group = group_of(global_process_set)
     try:
         _broadcast.broadcast_parameters(params if isinstance(params, dict) else list(params), root_rank, group)
@@ -34,11 +36,13 @@ def broadcast_parameters(params: Any, root_rank: int) -> None:
 def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, model: Any = None) -> None:
     """Send root's optimizer state to all ranks.
 
-    An optimizer that has none yet makes it first, as Horovod's does: by a step with gradients of zero, which stay. Here the
-    parameters do not move in it. `model` tells which parameters of SGD have sparse gradients.
+    An optimizer that has none yet makes it first, as Horovod's does: by a step with gradients of zero, which stay. Here
+    the parameters do not move in it. `model` tells which parameters of SGD have sparse gradients.
     """
     if isinstance(optimizer, torch.optim.LBFGS):
-        raise ValueError("cannot broadcast torch.optim.LBFGS state: its history is not a table of tensors; start every rank equally")
+        raise ValueError(
+            "cannot broadcast torch.optim.LBFGS state: its history is not a table of tensors; start every rank equally"
+        )
     group = group_of(global_process_set)
     if not optimizer.state_dict()["state"]:
         _fresh(optimizer, model)
@@ -62,11 +66,17 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
 
 def _fresh(optimizer: torch.optim.Optimizer, model: Any) -> None:
     """Make the optimizer's first state."""
-    sparse = {id(m.weight) for m in model.modules() if isinstance(m, torch.nn.Embedding) and m.sparse} if model is not None else set()
+    sparse = (
+        {id(m.weight) for m in model.modules() if isinstance(m, torch.nn.Embedding) and m.sparse}
+        if model is not None
+        else set()
+    )
     params = [p for g in optimizer.param_groups for p in g["params"] if p.requires_grad]
     before = [p.detach().clone() for p in params]
     for p in params:
-        thin = isinstance(optimizer, torch.optim.SparseAdam) or (isinstance(optimizer, torch.optim.SGD) and id(p) in sparse)
+        thin = isinstance(optimizer, torch.optim.SparseAdam) or (
+            isinstance(optimizer, torch.optim.SGD) and id(p) in sparse
+        )
         p.grad = None  # one of another layout may not be replaced directly
         p.grad = torch.zeros_like(p.detach()).to_sparse() if thin else torch.zeros_like(p.detach())
     inner = getattr(type(optimizer), "_hora_inner", type(optimizer))
@@ -79,10 +89,14 @@ def _fresh(optimizer: torch.optim.Optimizer, model: Any) -> None:
             p.copy_(value)
 
 
-def broadcast_object(obj: Any, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
+def broadcast_object(
+    obj: Any, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Any:
     """Every rank gets root's object."""
     name = name or "broadcast_object"  # not the type's name: the other ranks may hold None
-    mine = hora.rank() == root_rank  # a set of one makes the calls too: each takes a number, and calls without a name are matched by theirs
+    mine = (
+        hora.rank() == root_rank
+    )  # a set of one makes the calls too: each takes a number, and calls without a name are matched by theirs
     data = bytearray(cloudpickle.dumps(obj)) if mine else bytearray()
     size = torch.tensor([len(data)], dtype=torch.int64)
     broadcast_(size, root_rank, f"{name}.sz", process_set)

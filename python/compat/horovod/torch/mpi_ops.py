@@ -37,12 +37,14 @@ from ._more_ops import (
     barrier,
     grouped_allgather,
     grouped_allgather_async,
+    join,
+    sparse_allreduce_async,
+)
+from ._reducescatter_ops import (
     grouped_reducescatter,
     grouped_reducescatter_async,
-    join,
     reducescatter,
     reducescatter_async,
-    sparse_allreduce_async,
 )
 from .compression import Compression
 
@@ -52,7 +54,8 @@ __all__ = [
     "alltoall", "alltoall_async", "barrier", "broadcast", "broadcast_", "broadcast_async", "broadcast_async_",
     "ccl_built", "cross_rank", "cross_size", "cuda_built", "ddl_built", "global_process_set", "gloo_built",
     "gloo_enabled", "grouped_allgather", "grouped_allgather_async", "grouped_allreduce", "grouped_allreduce_",
-    "grouped_allreduce_async", "grouped_allreduce_async_", "grouped_reducescatter", "grouped_reducescatter_async", "init",
+    "grouped_allreduce_async", "grouped_allreduce_async_", "grouped_reducescatter", "grouped_reducescatter_async",
+    "init",
     "is_homogeneous", "is_initialized", "join", "local_rank", "local_size", "mpi_built", "mpi_enabled",
     "mpi_threads_supported", "nccl_built", "poll", "rank", "reducescatter", "reducescatter_async", "remove_process_set",
     "rocm_built", "shutdown", "size", "sparse_allreduce_async", "start_timeline", "stop_timeline", "synchronize",
@@ -120,24 +123,32 @@ class _Broadcast(torch.autograd.Function):
         return out, None, None, None
 
 
-def broadcast(tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set) -> torch.Tensor:
+def broadcast(
+    tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> torch.Tensor:
     """A new tensor with root's values (root_rank counts in the whole job). Gradients flow through it."""
     if tensor.requires_grad and torch.is_grad_enabled():
         return _Broadcast.apply(tensor, root_rank, name, process_set)
     return complete(broadcast_async(tensor, root_rank, name, process_set))
 
 
-def broadcast_async(tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set) -> int:
+def broadcast_async(
+    tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> int:
     """Start broadcast and return a handle."""
     return _broadcast(tensor, torch.empty_like(tensor, requires_grad=False), root_rank, name, process_set)
 
 
-def broadcast_(tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set) -> torch.Tensor:
+def broadcast_(
+    tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> torch.Tensor:
     """broadcast in place."""
     return complete(broadcast_async_(tensor, root_rank, name, process_set))
 
 
-def broadcast_async_(tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set) -> int:
+def broadcast_async_(
+    tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> int:
     """Start broadcast in place and return a handle."""
     return _broadcast(tensor, tensor, root_rank, name, process_set)
 

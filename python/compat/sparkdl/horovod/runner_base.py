@@ -1,4 +1,5 @@
-"""HorovodRunner: a training function in the task slots of a Spark cluster, or on several processes of the driver's machine."""
+"""HorovodRunner: a training function in the task slots of a Spark cluster, or on several processes of the driver's
+machine."""
 
 from __future__ import annotations
 
@@ -18,9 +19,9 @@ _VERBOSITIES = ("all", "log_callback_only")
 class HorovodRunner:
     """Run a function that uses horovod on `np` processes.
 
-    np > 0 runs it in that many task slots of the active Spark session, at once, and np = 0 in all of them; where there is no
-    session np > 0 starts local processes, with a warning. np = -1 calls the function in this process, np < -1 on that many
-    local processes. `run` returns what rank 0 returned.
+    np > 0 runs it in that many task slots of the active Spark session, at once, and np = 0 in all of them; where there
+    is no session np > 0 starts local processes, with a warning. np = -1 calls the function in this process, np < -1 on
+    that many local processes. `run` returns what rank 0 returned.
 
     driver_log_verbosity="all" shows every line that workers write, "log_callback_only" what they tell with
     sparkdl.horovod.log_to_driver and LogCallback; of local processes all lines are shown.
@@ -41,7 +42,9 @@ class HorovodRunner:
                 "HorovodRunner: np=0 is all task slots of a Spark session, and there is none; use np=-1 for this process or np=-2 for two local processes"
             )
         if driver_log_verbosity not in _VERBOSITIES:
-            raise ValueError(f"HorovodRunner: driver_log_verbosity={driver_log_verbosity!r}: use one of {', '.join(_VERBOSITIES)}")
+            raise ValueError(
+                f"HorovodRunner: driver_log_verbosity={driver_log_verbosity!r}: use one of {', '.join(_VERBOSITIES)}"
+            )
         self.num_processor = np
         self.driver_log_verbosity = driver_log_verbosity
 
@@ -57,7 +60,9 @@ class HorovodRunner:
         session = _session()
         if self.np >= 0 and session is not None:
             if self.np == 0:
-                log.warning("HorovodRunner(np=0): it uses all task slots of the cluster; say how many you mean with np=N")
+                log.warning(
+                    "HorovodRunner(np=0): it uses all task slots of the cluster; say how many you mean with np=N"
+                )
             return _gang(session, main, kwargs, self.np or None, self.driver_log_verbosity)
         processes = abs(self.np)
         if self.np > 0:
@@ -69,9 +74,9 @@ class HorovodRunner:
         import hora
 
         if session is not None:
-            from hora.spark import keep_spark_out
+            from hora.spark.frontend import refuse_spark_objects
 
-            keep_spark_out(main, (), kwargs, _words())
+            refuse_spark_objects(main, (), kwargs, _words())
 
         tagged = {"HORA_SPARK_WORD": ""} if processes > 1 else {}  # a single process's lines have no rank before them
         return hora.run(main, kwargs=kwargs, np=processes, env=tagged)[0]
@@ -105,19 +110,19 @@ def _session() -> Any:
     """The active Spark session, if the program has made one."""
     if "pyspark" not in sys.modules:
         return None
-    from hora.spark import active
+    from hora.spark.frontend import active_session
 
-    return active()
+    return active_session()
 
 
 def _words() -> Any:
-    from hora.spark import Words
+    from hora.spark.frontend import Wording
 
-    return Words(elastic=None, restarts=None, who="HorovodRunner", rows=None)
+    return Wording(elastic=None, restarts=None, who="HorovodRunner", rows=None)
 
 
 def _gang(session: Any, main: Callable[..., Any], kwargs: dict[str, Any], np: int | None, verbosity: str) -> Any:
-    from hora.spark import launch
+    from hora.spark.frontend import launch
 
     word = f"<{secrets.token_hex(8)}>"
 

@@ -1,5 +1,7 @@
 """Workspaces, experiments, runs and what describes them."""
 
+from .._absent import absent as _absent
+from .compute import ComputeTarget
 from .conda_dependencies import CondaDependencies as _CondaDependencies  # noqa: F401
 from .container_registry import ContainerRegistry
 from .dataset import Dataset
@@ -14,7 +16,10 @@ from .workspace import Workspace
 
 VERSION = "1.57.0"  # whose names these are
 
+__getattr__ = _absent(__name__)
+
 __all__ = [
+    "ComputeTarget",
     "ContainerRegistry",
     "Dataset",
     "Datastore",

@@ -58,7 +58,8 @@ class Files:
         return sorted([*self._found(), *self._log_names()])
 
     def download_file(self, name: str, output_file_path: str | None = None, _validate_checksum: bool = False) -> None:
-        """Writes one of the run's files to the disk: to a path, into a folder that is there, or under its own name here."""
+        """Writes one of the run's files to the disk: to a path, into a folder that is there, or under its own name
+        here."""
         to = Path(output_file_path) if output_file_path else Path(posixpath.basename(name))
         if to.is_dir() or output_file_path and output_file_path.endswith("/"):
             to = to / posixpath.basename(name)
@@ -90,7 +91,11 @@ class Files:
             )
         root = Path(output_directory or ".")
         for i, name in enumerate(names):
-            below = name if append_prefix or not prefix else name.removeprefix(prefix).lstrip("/") or posixpath.basename(name)
+            below = (
+                name
+                if append_prefix or not prefix
+                else name.removeprefix(prefix).lstrip("/") or posixpath.basename(name)
+            )
             to = Path(output_paths[i]) if output_paths is not None else root / below
             self.download_file(name, str(to))
 

@@ -21,7 +21,8 @@ class SubmittedRun(Run):
     """It logs without a connection to the server: what keeps the job takes it and hands it on."""
 
     def __init__(self, number: int) -> None:
-        # Not Run's: a job's process has the server's token where its user has it on this machine, and needs none for logging.
+        # Not Run's: a job's process has the server's token where its user has it on this machine, and needs none for
+        # logging.
         workspace = Workspace(workspace_name=os.environ.get("AZUREML_ARM_WORKSPACE_NAME", "default"))
         self.experiment = Experiment(workspace, os.environ.get("AZUREML_ARM_PROJECT_NAME", "hora"))
         self.number, self.id = number, f"{self.experiment.name}_{number}"

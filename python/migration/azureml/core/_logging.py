@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from .._refuse import refused
+from .._refuse import internal, refused
 from ..exceptions import UserErrorException
 from ._metrics import number, plain
 
@@ -101,10 +101,13 @@ class Logging:
             content = content.read()
         self._upload(name, content.encode() if isinstance(content, str) else bytes(content))
 
-    def upload_files(self, names: list[str], paths: list[str], datastore_name: str | None = None, **_: Any) -> None:
+    def upload_files(self, names: list[str], paths: list[str], datastore_name: str | None = None, **given: Any) -> None:
         """Adds files to the run."""
+        internal(Logging.upload_files, "Run.upload_files", given)
         if len(names) != len(paths):
-            raise UserErrorException(f"upload_files takes as many names as paths: {len(names)} and {len(paths)} were given")
+            raise UserErrorException(
+                f"upload_files takes as many names as paths: {len(names)} and {len(paths)} were given"
+            )
         for name, path in zip(names, paths, strict=True):
             self.upload_file(name, path)
 

@@ -35,7 +35,9 @@ def plain(value: Any) -> Any:
     try:
         return float(value)
     except (TypeError, ValueError) as e:
-        raise UserErrorException(f"{type(value).__name__} cannot be logged: give numbers, texts, or lists of them") from e
+        raise UserErrorException(
+            f"{type(value).__name__} cannot be logged: give numbers, texts, or lists of them"
+        ) from e
 
 
 def number(value: Any) -> float | None:

@@ -39,7 +39,10 @@ class OfflineRun(Logging):
     def download_file(self, name: str, output_file_path: str | None = None, **_: Any) -> None:
         """Copies a file of this folder."""
         if output_file_path:
-            shutil.copyfile(name, output_file_path if not Path(output_file_path).is_dir() else Path(output_file_path) / Path(name).name)
+            shutil.copyfile(
+                name,
+                output_file_path if not Path(output_file_path).is_dir() else Path(output_file_path) / Path(name).name,
+            )
 
     def tag(self, key: str, value: str | None = None) -> None:
         """Keeps a tag while the process lives."""

@@ -26,7 +26,7 @@ class Plan:
     nodes: int = 1
     per_node: int = 1
     mpi: bool = False
-    gpu: bool = False
+    gpu: bool | None = None  # a GPU for each process, or none; None: what its nodes have
     environment: Environment | None = None
     nearest: list[str] = field(default_factory=list)
     variables: dict[str, str] = field(default_factory=dict)
@@ -64,6 +64,14 @@ def words_of(arguments: Any) -> list[Any]:
     if isinstance(arguments, str):
         return list(shlex.split(arguments))
     return list(arguments)
+
+
+def pieces_of(command: Any) -> list[Any]:
+    """A command as words: a list whose first element is no program's name is one of pieces of a command line."""
+    words = words_of(command)
+    if isinstance(command, str) or not words or len(shlex.split(str(words[0]))) == 1:
+        return words
+    return [word for one in words for word in (shlex.split(one) if isinstance(one, str) else [one])]
 
 
 def params_of(params: dict[str, Any] | None) -> list[Any]:

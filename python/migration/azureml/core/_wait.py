@@ -33,7 +33,11 @@ def wait(run: Run, show_output: bool, raise_on_error: bool) -> dict[str, Any]:
         raise
     details = run.get_details()
     if show_output:
-        print(f"\nExecution Summary\n=================\nRunId: {run.id}\n{details['status']}: {run._job.text}".rstrip(": \n"))
+        print(
+            f"\nExecution Summary\n=================\nRunId: {run.id}\n{details['status']}: {run._job.text}".rstrip(
+                ": \n"
+            )
+        )
     if details["status"] == "Failed" and raise_on_error:
         error = details["error"]["error"]
         raise ActivityFailedException(

@@ -1,4 +1,5 @@
-"""Whoever has the server's token may call it (HORA_TOKEN, or what `hora up` and `hora login` keep): these change nothing."""
+"""Whoever has the server's token may call it (HORA_TOKEN, or what `hora up` and `hora login` keep): these change
+nothing."""
 
 from __future__ import annotations
 

@@ -13,7 +13,9 @@ from ..exceptions import UserErrorException
 class CondaDependencies:
     """An environment of conda's, as a file has it. What pip installs needs no conda."""
 
-    def __init__(self, conda_dependencies_file_path: str | None = None, _underlying_structure: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, conda_dependencies_file_path: str | None = None, _underlying_structure: dict[str, Any] | None = None
+    ) -> None:
         self._conda: list[str] = []
         self._pip: list[str] = []
         self._channels: list[str] = []
@@ -122,7 +124,11 @@ class CondaDependencies:
         rows: list[Any] = [*([f"python={self._python}"] if self._python else []), *self._conda]
         if self._pip:
             rows.append({"pip": list(self._pip)})
-        return {"name": "project_environment", "dependencies": rows, **({"channels": self._channels} if self._channels else {})}
+        return {
+            "name": "project_environment",
+            "dependencies": rows,
+            **({"channels": self._channels} if self._channels else {}),
+        }
 
     def as_dict(self) -> dict[str, Any]:
         """As a file has it."""

@@ -22,7 +22,10 @@ class Datastore:
 
     def __init__(self, workspace: Workspace, name: str | None = None) -> None:
         if name not in (None, DEFAULT):
-            refused(f"the datastore {name}", f"a workspace has one, {DEFAULT}, a folder of yours: workspace.get_default_datastore()")
+            refused(
+                f"the datastore {name}",
+                f"a workspace has one, {DEFAULT}, a folder of yours: workspace.get_default_datastore()",
+            )
         self.workspace, self.name = workspace, DEFAULT
         self.datastore_type, self.account_name, self.container_name = "AzureBlob", "hora", workspace.name
 
@@ -54,7 +57,9 @@ class Datastore:
             raise UserErrorException(f"{path} leads out of the datastore {self.name}: give a path below it")
         return at
 
-    def upload(self, src_dir: str, target_path: str | None = None, overwrite: bool = False, show_progress: bool = True) -> DataReference:
+    def upload(
+        self, src_dir: str, target_path: str | None = None, overwrite: bool = False, show_progress: bool = True
+    ) -> DataReference:
         """Copies a folder's files into the datastore."""
         source = Path(src_dir)
         if not source.is_dir():
@@ -85,7 +90,9 @@ class Datastore:
                 print(f"Uploaded {source} to {target_path or ''}/{below}".replace("//", "/"))
         return DataReference(self, path_on_datastore=target_path)
 
-    def download(self, target_path: str, prefix: str | None = None, overwrite: bool = False, show_progress: bool = True) -> int:
+    def download(
+        self, target_path: str, prefix: str | None = None, overwrite: bool = False, show_progress: bool = True
+    ) -> int:
         """Copies the datastore's files below a prefix into a folder; how many there were."""
         count = 0
         for source in sorted(self.folder.rglob("*")):

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._refuse import notice, refused, unused
+from .._refuse import internal, notice, refused, unused
 from ..exceptions import UserErrorException
 from .conda_dependencies import CondaDependencies
 from .container_registry import ContainerRegistry
@@ -15,7 +15,13 @@ from .container_registry import ContainerRegistry
 if TYPE_CHECKING:
     from .workspace import Workspace
 
-_FRAMEWORKS = {"pytorch": "torch", "torch": "torch", "tensorflow": "tensorflow", "sklearn": "scikit-learn", "scikit-learn": "scikit-learn"}
+_FRAMEWORKS = {
+    "pytorch": "torch",
+    "torch": "torch",
+    "tensorflow": "tensorflow",
+    "sklearn": "scikit-learn",
+    "scikit-learn": "scikit-learn",
+}
 
 
 class DockerSection:
@@ -56,7 +62,8 @@ class SparkSection:
 class Environment:
     """Packages and variables of a run; the interpreter is the pool's."""
 
-    def __init__(self, name: str, **_: Any) -> None:
+    def __init__(self, name: str, **given: Any) -> None:
+        internal(Environment.__init__, "Environment", given)
         self.name, self.version = name, "1"
         self.python = PythonSection()
         self.docker = DockerSection()
@@ -86,14 +93,16 @@ class Environment:
     def from_docker_image(*_: Any, **__: Any) -> Environment:
         """Refused."""
         refused(
-            "Environment.from_docker_image", "jobs run as processes: list packages with from_pip_requirements or from_conda_specification"
+            "Environment.from_docker_image",
+            "jobs run as processes: list packages with from_pip_requirements or from_conda_specification",
         )
 
     @staticmethod
     def from_dockerfile(*_: Any, **__: Any) -> Environment:
         """Refused."""
         refused(
-            "Environment.from_dockerfile", "jobs run as processes: list packages with from_pip_requirements or from_conda_specification"
+            "Environment.from_dockerfile",
+            "jobs run as processes: list packages with from_pip_requirements or from_conda_specification",
         )
 
     @staticmethod

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from .._refuse import internal
 from ..exceptions import UserErrorException
 from ._plan import Plan, plan_of
 from .run import EXPERIMENT, INTERACTIVE, PARENT, Run
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 class Experiment:
     """Runs under one name."""
 
-    def __init__(self, workspace: Workspace, name: str, _skip_name_validation: bool = False, **_: Any) -> None:
+    def __init__(self, workspace: Workspace, name: str, _skip_name_validation: bool = False, **given: Any) -> None:
+        internal(Experiment.__init__, "Experiment", given)
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,254}", name or ""):
             raise UserErrorException(
                 f"{name!r} is no name of an experiment: it begins with a letter or digit and has letters, digits, - and _"
@@ -30,8 +32,7 @@ class Experiment:
 
     def submit(self, config: Any, tags: dict[str, str] | None = None, **kwargs: Any) -> Run:
         """Hands a run to the server and answers it at once."""
-        if kwargs:
-            raise TypeError(f"Experiment.submit has no argument {', '.join(kwargs)}")
+        internal(Experiment.submit, "Experiment.submit", kwargs)
         return self._submit(plan_of(config), tags, None)
 
     def _submit(self, plan: Plan, tags: dict[str, str] | None, parent: str | None) -> Run:
@@ -43,16 +44,24 @@ class Experiment:
         return Run(self, job=submit(self, plan, marks))
 
     def start_logging(
-        self, outputs: object = None, snapshot_directory: str | None = None, display_name: str | None = None, **_: Any
+        self,
+        outputs: object = None,
+        snapshot_directory: str | None = None,
+        display_name: str | None = None,
+        **given: Any,
     ) -> Run:
         """A run that this program logs to, until complete(), fail() or the end of its with block."""
+        internal(Experiment.start_logging, "Experiment.start_logging", given)
         return self._interactive(display_name, None, snapshot_directory)
 
     def _interactive(self, name: str | None, parent: str | None, folder: str | None = None) -> Run:
         tags = {EXPERIMENT: self.name, INTERACTIVE: "running"} | ({PARENT: parent} if parent else {})
         client = self.workspace.client
         return Run(
-            self, job=client.submit(["true"], folder=folder, held=True, name=name or self.name, project=self.workspace.name, tags=tags)
+            self,
+            job=client.submit(
+                ["true"], folder=folder, held=True, name=name or self.name, project=self.workspace.name, tags=tags
+            ),
         )
 
     def get_runs(
@@ -71,15 +80,19 @@ class Experiment:
                     yield run
 
     @staticmethod
-    def list(workspace: Workspace, experiment_name: str | None = None, view_type: object = None, tags: object = None) -> list[Experiment]:
+    def list(
+        workspace: Workspace, experiment_name: str | None = None, view_type: object = None, tags: object = None
+    ) -> list[Experiment]:
         """The workspace's experiments that have runs."""
-        names = dict.fromkeys(j.tags[EXPERIMENT] for j in workspace.client.jobs(project=workspace.name) if EXPERIMENT in j.tags)
+        names = dict.fromkeys(
+            j.tags[EXPERIMENT] for j in workspace.client.jobs(project=workspace.name) if EXPERIMENT in j.tags
+        )
         return [Experiment(workspace, n) for n in names if experiment_name in (None, n)]
 
     def get_portal_url(self) -> str:
         """The server's pages."""
-        return self.workspace.client.url
+        return self.workspace._pages()
 
     def get_docs_url(self) -> str:
         """The server's pages."""
-        return self.workspace.client.url
+        return self.workspace._pages()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+from .._absent import absent
 from .._refuse import refused
 
 _INSTEAD = "the server has no registry yet: keep the model in the run's outputs/ and fetch it with run.download_file"
@@ -31,6 +32,14 @@ class Model:
         refused("Model.get_model_path", _INSTEAD)
 
     @staticmethod
+    def download(*_: Any, **__: Any) -> NoReturn:
+        """Refused."""
+        refused("Model.download", _INSTEAD)
+
+    @staticmethod
     def deploy(*_: Any, **__: Any) -> NoReturn:
         """Refused."""
         refused("Model.deploy", "models are not served by this release")
+
+
+__getattr__ = absent(__name__)

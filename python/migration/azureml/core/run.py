@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from hora.server import Client, Job, ServerError
 
-from .._refuse import refused
+from .._absent import instead
+from .._refuse import internal, refused
 from ..exceptions import RunEnvironmentException, UserErrorException
 from . import _metrics
 from ._files import Files, path_of
@@ -37,11 +38,19 @@ def _number(run_id: str) -> int:
 
 
 class Run(Logging, Files):
-    """One run: in a script that a server runs it is the script's own (Run.get_context), elsewhere one to be followed."""
+    """One run: in a script that a server runs it is the script's own (Run.get_context), elsewhere one to be
+    followed."""
 
     def __init__(
-        self, experiment: Experiment, run_id: str | None = None, outputs: object = None, *, job: Job | None = None, **_: Any
+        self,
+        experiment: Experiment,
+        run_id: str | None = None,
+        outputs: object = None,
+        *,
+        job: Job | None = None,
+        **given: Any,
     ) -> None:
+        internal(Run.__init__, "Run", given)
         if job is None:
             if run_id is None:
                 raise TypeError("Run needs a run_id: experiment.submit and experiment.get_runs answer runs")
@@ -58,15 +67,18 @@ class Run(Logging, Files):
         return self.experiment.workspace.client
 
     @staticmethod
-    def get_context(allow_offline: bool = True, used_for_context_manager: bool = False, **_: Any) -> Run:
+    def get_context(allow_offline: bool = True, used_for_context_manager: bool = False, **given: Any) -> Run:
         """This process's run. Outside a job of a server it is one that prints what is logged."""
+        internal(Run.get_context, "Run.get_context", given)
         number = os.environ.get("HORA_SERVER_JOB")
         if number:
             from ._inside import SubmittedRun
 
             return SubmittedRun.this(int(number))
         if not allow_offline:
-            raise RunEnvironmentException("this process is no run of a server: submit the script, or leave allow_offline out")
+            raise RunEnvironmentException(
+                "this process is no run of a server: submit the script, or leave allow_offline out"
+            )
         return _OfflineRun()  # type: ignore[return-value]
 
     @staticmethod
@@ -131,13 +143,16 @@ class Run(Logging, Files):
             "startTimeUtc": job.raw.get("started"), "endTimeUtc": job.raw.get("ended"), "services": {},
             "properties": self.get_properties(), "inputDatasets": [], "outputDatasets": [],
             "runDefinition": {"script": None, "command": document["spec"].get("command"), "target": document.get("pool", "default")},
-            "logFiles": {n: f"{self.get_portal_url()}#{n}" for n in self._log_names()}, "submittedBy": job.raw.get("user", ""),
+            "logFiles": {n: f"{self.get_portal_url()}#{n}" for n in self._log_names()},
+            "submittedBy": job.raw.get("user", ""),
         }  # fmt: skip
         if job.reason:
             found["warnings"] = [{"source": "hora", "message": job.reason}]
             found["reason"] = dict(job.raw["reason"])
         if status == "Failed":
-            found["error"] = {"error": {"code": "UserError", "message": job.tags.get(FAILED) or job.text, "exitCode": job.exit_code}}
+            found["error"] = {
+                "error": {"code": "UserError", "message": job.tags.get(FAILED) or job.text, "exitCode": job.exit_code}
+            }
         return found
 
     def get_details_with_logs(self) -> dict[str, Any]:
@@ -148,7 +163,7 @@ class Run(Logging, Files):
 
     def get_portal_url(self) -> str:
         """The run's page."""
-        return f"{self._client.url}/jobs/{self.number}"
+        return f"{self.experiment.workspace._pages()}/jobs/{self.number}"
 
     def wait_for_completion(
         self, show_output: bool = False, wait_post_processing: bool = False, raise_on_error: bool = True
@@ -254,8 +269,9 @@ class Run(Logging, Files):
         above = self._job.tags.get(PARENT)
         return Run.get(self.experiment.workspace, above) if above else None
 
-    def submit_child(self, config: Any, tags: dict[str, str] | None = None, **_: Any) -> Run:
+    def submit_child(self, config: Any, tags: dict[str, str] | None = None, **given: Any) -> Run:
         """Submits a run below this one."""
+        internal(Run.submit_child, "Run.submit_child", given)
         from ._plan import plan_of
 
         return self.experiment._submit(plan_of(config), tags, self.id)
@@ -293,7 +309,16 @@ class Run(Logging, Files):
 
     def register_model(self, *_: Any, **__: Any) -> NoReturn:
         """Refused."""
-        refused("Run.register_model", "the server has no registry yet: keep the model in outputs/ and fetch it with run.download_file")
+        refused(
+            "Run.register_model",
+            "the server has no registry yet: keep the model in outputs/ and fetch it with run.download_file",
+        )
+
+    def get_secret(self, *_: Any, **__: Any) -> NoReturn:
+        """Refused."""
+        refused("Run.get_secret", instead("azureml.core.keyvault"))
+
+    get_secrets = get_secret
 
     def restore_snapshot(self, *_: Any, **__: Any) -> NoReturn:
         """Refused."""
@@ -303,7 +328,12 @@ class Run(Logging, Files):
         )
 
     def get_metrics(
-        self, name: str | None = None, recursive: bool = False, run_type: Any = None, populate: bool = False, root_run_id: Any = None
+        self,
+        name: str | None = None,
+        recursive: bool = False,
+        run_type: Any = None,
+        populate: bool = False,
+        root_run_id: Any = None,
     ) -> dict[str, Any]:
         """What was logged, by name: a value, or a list of values where it was logged several times."""
         found = _metrics.read(self._client, self.number, name)
@@ -317,7 +347,7 @@ class Run(Logging, Files):
         self._client.upload(self.number, path_of(path), content)
 
     def _log_number(self, name: str, value: float, step: int | None) -> None:
-        self._record(name, "value", value)
+        self._client.report(self.number, {name: value}, step)
 
     def _record(self, name: str, kind: str, value: Any) -> None:
         _metrics.append_outside(self._client, self.number, _metrics.record(name, kind, value))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from .._absent import absent
 from .._refuse import refused
 from ..exceptions import RunConfigurationException
 from .conda_dependencies import CondaDependencies
@@ -15,8 +16,10 @@ DEFAULT_CPU_IMAGE = "mcr.microsoft.com/azureml/openmpi4.1.0-ubuntu20.04"
 DEFAULT_GPU_IMAGE = "mcr.microsoft.com/azureml/openmpi4.1.0-cuda11.1-cudnn8-ubuntu20.04"
 
 __all__ = [
-    "DEFAULT_CPU_IMAGE", "DEFAULT_GPU_IMAGE", "CondaDependencies", "ContainerRegistry", "DockerConfiguration", "DockerSection",
-    "EnvironmentDefinition", "MpiConfiguration", "ParallelTaskConfiguration", "PyTorchConfiguration", "PythonSection", "RunConfiguration",
+    "DEFAULT_CPU_IMAGE", "DEFAULT_GPU_IMAGE", "CondaDependencies", "ContainerRegistry", "DockerConfiguration",
+    "DockerSection",
+    "EnvironmentDefinition", "MpiConfiguration", "ParallelTaskConfiguration", "PyTorchConfiguration", "PythonSection",
+    "RunConfiguration",
     "SparkSection", "TensorflowConfiguration",
 ]  # fmt: skip
 
@@ -46,10 +49,16 @@ class MpiConfiguration:
 class PyTorchConfiguration:
     """Processes that find each other by torch.distributed's variables."""
 
-    def __init__(self, communication_backend: str = "Nccl", process_count: int | None = None, node_count: int = 1) -> None:
+    def __init__(
+        self, communication_backend: str = "Nccl", process_count: int | None = None, node_count: int = 1
+    ) -> None:
         if str(communication_backend).lower() not in ("nccl", "gloo"):
             raise RunConfigurationException(f"communication_backend {communication_backend!r}: take Nccl or Gloo")
-        self.communication_backend, self.process_count, self.node_count = communication_backend, process_count, node_count
+        self.communication_backend, self.process_count, self.node_count = (
+            communication_backend,
+            process_count,
+            node_count,
+        )
 
 
 class TensorflowConfiguration:
@@ -69,8 +78,25 @@ class ParallelTaskConfiguration:
 class DockerConfiguration:
     """Images are not used: it changes nothing."""
 
-    def __init__(self, use_docker: bool = False, shared_volumes: bool = True, arguments: Any = None, shm_size: str | None = None) -> None:
-        self.use_docker, self.shared_volumes, self.arguments, self.shm_size = use_docker, shared_volumes, arguments or [], shm_size
+    def __init__(
+        self, use_docker: bool = False, shared_volumes: bool = True, arguments: Any = None, shm_size: str | None = None
+    ) -> None:
+        self.use_docker, self.shared_volumes, self.arguments, self.shm_size = (
+            use_docker,
+            shared_volumes,
+            arguments or [],
+            shm_size,
+        )
+
+
+class AmlComputeConfiguration:
+    """A cluster that a run would bring along: runs go to compute targets that are there, and it changes nothing."""
+
+    def __init__(self) -> None:
+        self.vm_size: str | None = None
+        self.vm_priority: str | None = None
+        self.name: str | None = None
+        self.retain_cluster = False
 
 
 class EnvironmentDefinition(Environment):
@@ -95,7 +121,10 @@ def shape_of(job: Any, nodes: int = 1) -> Shape:
             )
         return _checked(Shape(nodes, total // nodes, False))
     if isinstance(job, TensorflowConfiguration):
-        refused(f"TensorflowConfiguration(worker_count={job.worker_count}, parameter_server_count={job.parameter_server_count})", PS)
+        refused(
+            f"TensorflowConfiguration(worker_count={job.worker_count}, parameter_server_count={job.parameter_server_count})",
+            PS,
+        )
     refused(f"distributed_job_config={type(job).__name__}", "take MpiConfiguration or PyTorchConfiguration")
 
 
@@ -133,6 +162,7 @@ class RunConfiguration:
         self.tensorflow = TensorflowConfiguration()
         self.docker = DockerConfiguration()
         self.spark = SparkSection()
+        self.amlcompute = AmlComputeConfiguration()
         self.max_run_duration_seconds: float | None = None
         self.data_references: dict[str, Any] = {}
         self.auto_prepare_environment = True
@@ -146,3 +176,6 @@ class RunConfiguration:
     @environment_variables.setter
     def environment_variables(self, to: dict[str, str]) -> None:
         self._variables = dict(to)
+
+
+__getattr__ = absent(__name__)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from .._refuse import refused
-from ._plan import A_MONTH, Plan, interpreted, script_of, seconds_of, words_of
+from .._refuse import refused, unused
+from ._plan import A_MONTH, Plan, interpreted, pieces_of, script_of, seconds_of, words_of
 from .runconfig import MpiConfiguration, RunConfiguration, shape_of
 
 
@@ -29,10 +29,19 @@ class ScriptRunConfig:
         docker_runtime_config: Any = None,
     ) -> None:
         if resume_from is not None:
-            refused("ScriptRunConfig(resume_from=...)", "fetch the earlier run's outputs with run.download_files into source_directory")
+            refused(
+                "ScriptRunConfig(resume_from=...)",
+                "fetch the earlier run's outputs with run.download_files into source_directory",
+            )
+        unused("ScriptRunConfig", {"docker_runtime_config": docker_runtime_config})
         if script and command:
             raise TypeError("ScriptRunConfig takes script or command, not both")
-        self.source_directory, self.script, self.arguments, self.command = source_directory or ".", script, arguments, command
+        self.source_directory, self.script, self.arguments, self.command = (
+            source_directory or ".",
+            script,
+            arguments,
+            command,
+        )
         self.run_config = run_config or RunConfiguration()
         if compute_target is not None:
             self.run_config.target = compute_target
@@ -48,8 +57,9 @@ class ScriptRunConfig:
             job = MpiConfiguration(config.mpi.process_count_per_node, config.node_count)
             if config.communicator == "ParameterServer":
                 job = config.tensorflow
+        unused("RunConfiguration.amlcompute", vars(config.amlcompute))
         shape = shape_of(job, config.node_count)
-        command = words_of(self.command if self.command is not None else config.command)
+        command = pieces_of(self.command if self.command is not None else config.command)
         arguments = words_of(self.arguments if self.arguments is not None else config.arguments)
         if command:
             folder, words = Path(self.source_directory), [*command, *arguments]

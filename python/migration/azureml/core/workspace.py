@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from hora.server import Client, ServerError
 
 from .. import _state
+from .._absent import instead
 from .._refuse import notice, refused, unused
 from ..exceptions import UserErrorException, WorkspaceException
 
@@ -34,7 +35,9 @@ class Workspace:
         **given: Any,
     ) -> None:
         if not workspace_name:
-            raise WorkspaceException("a workspace needs a name, which is that of a project of the server: give workspace_name")
+            raise WorkspaceException(
+                "a workspace needs a name, which is that of a project of the server: give workspace_name"
+            )
         unused("Workspace", {k: v for k, v in given.items() if not k.startswith("_")})
         self.name = workspace_name
         self.subscription_id = subscription_id or "hora"
@@ -56,13 +59,20 @@ class Workspace:
         return self._client
 
     @staticmethod
-    def from_config(path: str | None = None, auth: object = None, _logger: object = None, _file_name: str | None = None) -> Workspace:
-        """The workspace that a config.json names: of this path, or here, in .azureml/ or aml_config/, or in a folder above."""
+    def from_config(
+        path: str | None = None, auth: object = None, _logger: object = None, _file_name: str | None = None
+    ) -> Workspace:
+        """The workspace that a config.json names: of this path, or here, in .azureml/ or aml_config/, or in a folder
+        above."""
         file = _find(path, _file_name or "config.json")
         if file is None:
             if path is not None:
-                raise UserErrorException(f"there is no {_file_name or 'config.json'} at {path}: give the path of one, or of its folder")
-            notice("there is no config.json here or in a folder above: the workspace is default, the server's project of that name")
+                raise UserErrorException(
+                    f"there is no {_file_name or 'config.json'} at {path}: give the path of one, or of its folder"
+                )
+            notice(
+                "there is no config.json here or in a folder above: the workspace is default, the server's project of that name"
+            )
             return Workspace(workspace_name="default")
         try:
             found = json.loads(file.read_text(encoding="utf-8-sig"))
@@ -88,7 +98,12 @@ class Workspace:
 
     @staticmethod
     def create(
-        name: str, auth: object = None, subscription_id: str | None = None, resource_group: str | None = None, *_: Any, **given: Any
+        name: str,
+        auth: object = None,
+        subscription_id: str | None = None,
+        resource_group: str | None = None,
+        *_: Any,
+        **given: Any,
     ) -> Workspace:
         """The workspace of that name: a project comes to be with its first job."""
         return Workspace(subscription_id, resource_group, name)
@@ -97,7 +112,11 @@ class Workspace:
         """Writes .azureml/config.json, which from_config reads."""
         folder = Path(path or ".") / ".azureml"
         folder.mkdir(parents=True, exist_ok=True)
-        about = {"subscription_id": self.subscription_id, "resource_group": self.resource_group, "workspace_name": self.name}
+        about = {
+            "subscription_id": self.subscription_id,
+            "resource_group": self.resource_group,
+            "workspace_name": self.name,
+        }
         (folder / (file_name or "config.json")).write_text(json.dumps(about, indent=4) + "\n")
 
     def get_details(self) -> dict[str, Any]:
@@ -146,11 +165,21 @@ class Workspace:
     @property
     def models(self) -> NoReturn:
         """Refused."""
-        refused("Workspace.models", "the server has no registry yet: keep models in outputs/ and fetch them with run.download_file")
+        refused(
+            "Workspace.models",
+            "the server has no registry yet: keep models in outputs/ and fetch them with run.download_file",
+        )
+
+    def get_default_keyvault(self) -> NoReturn:
+        """Refused."""
+        refused("Workspace.get_default_keyvault", instead("azureml.core.keyvault"))
 
     def get_mlflow_tracking_uri(self, *_: Any, **__: Any) -> NoReturn:
         """Refused."""
-        refused("Workspace.get_mlflow_tracking_uri", "the server does not speak MLflow's interface: log with run.log or hora.report")
+        refused(
+            "Workspace.get_mlflow_tracking_uri",
+            "the server does not speak MLflow's interface: log with run.log or hora.report",
+        )
 
     def get_default_compute_target(self, type: str = "CPU") -> ComputeTarget | None:
         """The server's pool default."""
@@ -161,6 +190,10 @@ class Workspace:
     def delete(self, *_: Any, **__: Any) -> NoReturn:
         """Refused."""
         refused("Workspace.delete", "a project is as long there as its jobs are")
+
+    def _pages(self) -> str:
+        """Where a browser finds the server: without the fingerprint that programs have behind its address."""
+        return self.client.url.partition("#")[0].rstrip("/")
 
     # What is kept for a workspace between scripts.
     def _kept(self, kind: str) -> dict[str, Any]:

@@ -39,7 +39,10 @@ class DataReference:
 
     def as_upload(self, *_: Any, **__: Any) -> None:
         """Refused."""
-        refused("DataReference.as_upload", "what a script writes into outputs/ comes back, and run.download_files fetches it")
+        refused(
+            "DataReference.as_upload",
+            "what a script writes into outputs/ comes back, and run.download_files fetches it",
+        )
 
     def path(self, path: str | None = None, data_reference_name: str | None = None) -> DataReference:
         """A reference below this one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._absent import absent
 from .._refuse import refused
 from .estimator import Estimator, Gloo, Mpi, Nccl, ParameterServer
 
@@ -37,3 +38,6 @@ class Chainer:
 
     def __init__(self, *_: Any, **__: Any) -> None:
         refused("Chainer", "its project has ended: use PyTorch")
+
+
+__getattr__ = absent(__name__)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from .._refuse import refused, unknown, unused
+from .._absent import absent
+from .._refuse import notice, refused, unknown, unused
 from ..core._plan import Plan, interpreted, params_of, script_of, seconds_of
 from ..core.conda_dependencies import CondaDependencies
 from ..core.environment import Environment, _requirements
@@ -13,8 +14,10 @@ from ..core.runconfig import PS, MpiConfiguration, PyTorchConfiguration, RunConf
 from ..exceptions import TrainingException
 
 _CHANGE_NOTHING = (
-    "use_docker", "custom_docker_base_image", "custom_docker_image", "image_registry_details", "source_directory_data_store", "shm_size",
-    "vm_size", "vm_priority", "inputs_mode", "_enable_optimized_mode", "_disable_validation", "_show_lint_warnings", "_show_package_warnings",
+    "use_docker", "custom_docker_base_image", "custom_docker_image", "image_registry_details",
+    "source_directory_data_store", "shm_size",
+    "vm_size", "vm_priority", "inputs_mode", "_enable_optimized_mode", "_disable_validation", "_show_lint_warnings",
+    "_show_package_warnings",
 )  # fmt: skip
 
 
@@ -82,7 +85,9 @@ class Estimator:
     ) -> None:
         name = type(self).__name__
         hidden = {k: given.pop(k) for k in list(given) if k in _CHANGE_NOTHING}
-        process_count_per_node = unknown(Estimator.__init__, name, given).get("process_count_per_node", process_count_per_node)
+        process_count_per_node = unknown(Estimator.__init__, name, given).get(
+            "process_count_per_node", process_count_per_node
+        )
         images = {
             "custom_docker_base_image": custom_docker_base_image,
             "custom_docker_image": custom_docker_image,
@@ -100,10 +105,17 @@ class Estimator:
             },
         )
         if resume_from is not None:
-            refused(f"{name}(resume_from=...)", "fetch the earlier run's outputs with run.download_files into source_directory")
+            refused(
+                f"{name}(resume_from=...)",
+                "fetch the earlier run's outputs with run.download_files into source_directory",
+            )
         if framework_version and self._package is None:
             raise TypeError(f"{name} has no argument framework_version: TensorFlow, PyTorch and SKLearn have")
-        self.source_directory, self.entry_script, self.script_params = source_directory or ".", entry_script, dict(script_params or {})
+        self.source_directory, self.entry_script, self.script_params = (
+            source_directory or ".",
+            entry_script,
+            dict(script_params or {}),
+        )
         self.framework_version, self.use_gpu = framework_version, use_gpu
         self.max_run_duration_seconds, self.inputs = max_run_duration_seconds, list(inputs or [])
         script_of(self.source_directory, entry_script)
@@ -114,14 +126,18 @@ class Estimator:
                 raise TrainingException(f"distributed_backend {distributed_backend!r}: take one of {', '.join(known)}")
             distributed_training = known[backend]()
         self.distributed_training = distributed_training
-        self._nodes, self._per_node, self._mpi = self._shape(node_count, process_count_per_node, worker_count, parameter_server_count)
+        self._nodes, self._per_node, self._mpi = self._shape(
+            node_count, process_count_per_node, worker_count, parameter_server_count
+        )
         self.run_config = RunConfiguration()
         self.run_config.target = compute_target if compute_target is not None else "default"
         self.run_config.environment_variables = {k: str(v) for k, v in (environment_variables or {}).items()}
         self.run_config.node_count = self._nodes
         if environment_definition is not None:
             if not isinstance(environment_definition, Environment):
-                raise TypeError(f"environment_definition is a {type(environment_definition).__name__}: give an azureml.core.Environment")
+                raise TypeError(
+                    f"environment_definition is a {type(environment_definition).__name__}: give an azureml.core.Environment"
+                )
             self.run_config.environment = environment_definition
         else:
             self.run_config.environment = self._environment(
@@ -139,13 +155,22 @@ class Estimator:
                 f"{name}(distributed_training={type(how).__name__}(worker_count={workers or how.worker_count}, parameter_server_count={servers or how.parameter_server_count}))",
                 PS,
             )
+        alone = {"worker_count": workers, "parameter_server_count": servers}
+        counted = [what for what, n in alone.items() if n not in (None, 1)]
+        if counted:
+            notice(
+                f"{name}: {' and '.join(counted)} change nothing without parameter servers: "
+                "node_count and process_count_per_node say how many processes there are"
+            )
         for what, n in (("node_count", nodes), ("process_count_per_node", per_node)):
             if not isinstance(n, int) or n < 1:
                 raise TrainingException(f"{name}: {what} {n!r}: give a whole number from 1")
         if isinstance(how, MpiConfiguration):
             given = how.process_count_per_node
             if per_node > 1 and given > 1 and per_node != given:
-                raise TrainingException(f"{name}: process_count_per_node is {per_node}, and {given} in distributed_training: give it once")
+                raise TrainingException(
+                    f"{name}: process_count_per_node is {per_node}, and {given} in distributed_training: give it once"
+                )
             return max(nodes, how.node_count), max(per_node, given), True
         if isinstance(how, PyTorchConfiguration):
             total = how.process_count or max(nodes, how.node_count)
@@ -154,13 +179,20 @@ class Estimator:
                 raise TrainingException(f"{name}: process_count {total} is no multiple of node_count {nodes}")
             return nodes, total // nodes, False
         if isinstance(how, type) and issubclass(how, (Gloo, Nccl, Mpi)):
-            raise TrainingException(f"{name}: distributed_training={how.__name__} lacks its brackets: write {how.__name__}()")
+            raise TrainingException(
+                f"{name}: distributed_training={how.__name__} lacks its brackets: write {how.__name__}()"
+            )
         if how is not None and not isinstance(how, (Gloo, Nccl)):
             refused(f"{name}(distributed_training={type(how).__name__})", "take Mpi(), Gloo() or Nccl()")
         return nodes, per_node, how is None
 
     def _environment(
-        self, user_managed: bool, conda: list[str] | None, pip: list[str] | None, conda_file: str | None, pip_file: str | None
+        self,
+        user_managed: bool,
+        conda: list[str] | None,
+        pip: list[str] | None,
+        conda_file: str | None,
+        pip_file: str | None,
     ) -> Environment:
         made = Environment(f"{type(self).__name__.lower()}-environment")
         made.python.user_managed_dependencies = user_managed
@@ -201,3 +233,6 @@ class Estimator:
             seconds=seconds_of(self.max_run_duration_seconds),
             inputs=self.inputs,
         )
+
+
+__getattr__ = absent(__name__)

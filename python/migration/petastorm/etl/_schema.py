@@ -31,7 +31,11 @@ def schema_from_json(text):
     said = json.loads(text)
     fields = [
         UnischemaField(
-            f["name"], Decimal if f["type"] == "decimal" else _type(f["type"]), tuple(f["shape"]), _made(f["codec"]), f["nullable"]
+            f["name"],
+            Decimal if f["type"] == "decimal" else _type(f["type"]),
+            tuple(f["shape"]),
+            _made(f["codec"]),
+            f["nullable"],
         )
         for f in said["fields"]
     ]
@@ -39,7 +43,9 @@ def schema_from_json(text):
 
 
 def _type(name):
-    if name not in {"bool", "bool_", "str_", "bytes_", "datetime64", "object_"} and not name.startswith(("int", "uint", "float")):
+    if name not in {"bool", "bool_", "str_", "bytes_", "datetime64", "object_"} and not name.startswith(
+        ("int", "uint", "float")
+    ):
         raise ValueError(f"there is no type {name!r}")
     return getattr(np, "bool_" if name == "bool" else name)
 
@@ -50,8 +56,16 @@ def _codec(codec):
     if isinstance(codec, codecs.ScalarCodec):
         kind = codec.spark_dtype()
         name = kind.spark_name if isinstance(kind, SparkType) else type(kind).__name__
-        state = kind.state if isinstance(kind, SparkType) else {k: getattr(kind, k) for k in ("precision", "scale") if hasattr(kind, k)}
-        return {"kind": "ScalarCodec", "spark": name, "state": {k: v for k, v in state.items() if isinstance(v, (int, bool))}}
+        state = (
+            kind.state
+            if isinstance(kind, SparkType)
+            else {k: getattr(kind, k) for k in ("precision", "scale") if hasattr(kind, k)}
+        )
+        return {
+            "kind": "ScalarCodec",
+            "spark": name,
+            "state": {k: v for k, v in state.items() if isinstance(v, (int, bool))},
+        }
     if isinstance(codec, codecs.CompressedImageCodec):
         return {"kind": "CompressedImageCodec", "image": codec.image_codec, "quality": codec._quality}
     if type(codec) in (codecs.NdarrayCodec, codecs.CompressedNdarrayCodec):

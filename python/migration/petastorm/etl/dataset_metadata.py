@@ -31,7 +31,9 @@ class PetastormMetadataGenerationError(Exception):
 
 
 @contextmanager
-def materialize_dataset(spark, dataset_url, schema, row_group_size_mb=None, use_summary_metadata=False, filesystem_factory=None):
+def materialize_dataset(
+    spark, dataset_url, schema, row_group_size_mb=None, use_summary_metadata=False, filesystem_factory=None
+):
     """Write files within it, and they become a dataset with a schema.
 
     With a Spark session row groups become small and pages get checksums; `spark=None` is for files that are written by
@@ -63,11 +65,18 @@ def materialize_dataset(spark, dataset_url, schema, row_group_size_mb=None, use_
         raise PetastormMetadataGenerationError(
             f"Could not find any parquet files in {dataset_url}: write the dataset within materialize_dataset"
         )
-    missing = [n for n, f in schema.fields.items() if n not in arrow.names and not any(f"{n}=" in name for name in counts)]
+    missing = [
+        n for n, f in schema.fields.items() if n not in arrow.names and not any(f"{n}=" in name for name in counts)
+    ]
     if missing:
-        raise PetastormMetadataGenerationError(f"the files in {dataset_url} have no column {missing[0]!r}, which the schema has")
+        raise PetastormMetadataGenerationError(
+            f"the files in {dataset_url} have no column {missing[0]!r}, which the schema has"
+        )
     write_metadata(
-        fs, path, arrow, {_schema.SCHEMA_KEY: _schema.schema_to_json(schema), ROW_GROUPS_PER_FILE_KEY: json.dumps(counts).encode()}
+        fs,
+        path,
+        arrow,
+        {_schema.SCHEMA_KEY: _schema.schema_to_json(schema), ROW_GROUPS_PER_FILE_KEY: json.dumps(counts).encode()},
     )
     spark_has = spark is not None and fs.get_file_info(posixpath.join(path, SUMMARY)).type.name != "NotFound"
     if footers and not spark_has:
@@ -95,7 +104,8 @@ def _prepare(spark, row_group_size_mb, summary):
         return None
     wanted = {
         _ROW_GROUP: str((row_group_size_mb or 1) << 20), "parquet.page.write-checksum.enabled": "true",
-        "parquet.enable.summary-metadata": "true" if summary else "false", "parquet.summary.metadata.level": "ALL" if summary else "NONE",
+        "parquet.enable.summary-metadata": "true" if summary else "false",
+        "parquet.summary.metadata.level": "ALL" if summary else "NONE",
     }  # fmt: skip
     conf = spark.sparkContext._jsc.hadoopConfiguration()
     before = {k: conf.get(k) for k in wanted}
@@ -156,7 +166,8 @@ def read_metadata(fs, path):
 
 
 def _around(fs, path):
-    """The keys and values beside a dataset; of one of its files what lies beside that, or above folders called name=value."""
+    """The keys and values beside a dataset; of one of its files what lies beside that, or above folders called
+    name=value."""
     from pyarrow.fs import FileType
 
     kind = fs.get_file_info(path).type

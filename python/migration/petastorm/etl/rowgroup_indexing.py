@@ -19,7 +19,9 @@ def build_rowgroup_index(dataset_url, spark_context, indexers, hdfs_driver="libh
     if not indexers:
         raise ValueError("there are no indexers to build")
     columns = sorted({c for i in indexers for c in i.column_names})
-    with make_reader(dataset_url, schema_fields=columns, shuffle_row_groups=False, cur_shard=0, shard_count=1) as reader:
+    with make_reader(
+        dataset_url, schema_fields=columns, shuffle_row_groups=False, cur_shard=0, shard_count=1
+    ) as reader:
         for number, rows in reader._groups_of_rows():
             for i in indexers:
                 i.build_index(rows, number)
@@ -28,7 +30,9 @@ def build_rowgroup_index(dataset_url, spark_context, indexers, hdfs_driver="libh
     import pyarrow.dataset as ds
 
     arrow = ds.dataset(path, filesystem=fs, partitioning="hive").schema
-    dataset_metadata.write_metadata(fs, path, arrow, {_schema.INDEX_KEY: _schema.index_to_json({i.index_name: i for i in indexers})})
+    dataset_metadata.write_metadata(
+        fs, path, arrow, {_schema.INDEX_KEY: _schema.index_to_json({i.index_name: i for i in indexers})}
+    )
 
 
 def get_row_group_indexes(dataset):

@@ -2,4 +2,6 @@
 
 from petastorm._refuse import internal
 
-__getattr__ = internal("pyarrow_helpers", "it belongs to Petastorm's own workers; readers are made with make_reader and make_batch_reader")
+__getattr__ = internal(
+    "pyarrow_helpers", "it belongs to Petastorm's own workers; readers are made with make_reader and make_batch_reader"
+)

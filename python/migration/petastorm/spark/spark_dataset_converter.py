@@ -95,14 +95,26 @@ class SparkDatasetConverter:
         return self.dataset_size
 
     def make_tf_dataset(
-        self, batch_size=None, prefetch=None, num_epochs=None, workers_count=None, shuffling_queue_capacity=None, **petastorm_reader_kwargs
+        self,
+        batch_size=None,
+        prefetch=None,
+        num_epochs=None,
+        workers_count=None,
+        shuffling_queue_capacity=None,
+        **petastorm_reader_kwargs,
     ):
         """A context manager with a tf.data.Dataset of batches."""
         given = self._given(petastorm_reader_kwargs, num_epochs, workers_count)
         return TFDatasetContextManager(self.file_urls, batch_size, prefetch, given, shuffling_queue_capacity)
 
     def make_torch_dataloader(
-        self, batch_size=32, num_epochs=None, workers_count=None, shuffling_queue_capacity=0, data_loader_fn=None, **petastorm_reader_kwargs
+        self,
+        batch_size=32,
+        num_epochs=None,
+        workers_count=None,
+        shuffling_queue_capacity=0,
+        data_loader_fn=None,
+        **petastorm_reader_kwargs,
     ):
         """A context manager with a loader of torch tensors. Without num_epochs it goes on without an end."""
         given = self._given(petastorm_reader_kwargs, num_epochs, workers_count)
@@ -113,7 +125,10 @@ class SparkDatasetConverter:
             if name in petastorm_reader_kwargs:
                 raise ValueError(f"{name} is no argument for the reader here: it is the converter's")
         _check_rank_and_size_consistent_with_horovod(petastorm_reader_kwargs)
-        return petastorm_reader_kwargs | {"num_epochs": num_epochs, "workers_count": 4 if workers_count is None else workers_count}
+        return petastorm_reader_kwargs | {
+            "num_epochs": num_epochs,
+            "workers_count": 4 if workers_count is None else workers_count,
+        }
 
     def delete(self):
         """Delete the files."""
@@ -140,7 +155,11 @@ class TFDatasetContextManager(_Manager):
 
     def __init__(self, parquet_file_url_list, batch_size, prefetch, petastorm_reader_kwargs, shuffling_queue_capacity):
         self.parquet_file_url_list, self.petastorm_reader_kwargs = parquet_file_url_list, petastorm_reader_kwargs
-        self.batch_size, self.prefetch, self.shuffling_queue_capacity = batch_size or 32, prefetch, shuffling_queue_capacity
+        self.batch_size, self.prefetch, self.shuffling_queue_capacity = (
+            batch_size or 32,
+            prefetch,
+            shuffling_queue_capacity,
+        )
 
     def __enter__(self):
         import tensorflow as tf
@@ -150,16 +169,26 @@ class TFDatasetContextManager(_Manager):
         self._open(self.parquet_file_url_list, self.batch_size, self.petastorm_reader_kwargs)
         made = make_petastorm_dataset(self.reader)
         if self.shuffling_queue_capacity:
-            made = made.flat_map(tf.compat.v1.data.Dataset.from_tensor_slices).shuffle(self.shuffling_queue_capacity).batch(self.batch_size)
+            made = (
+                made.flat_map(tf.compat.v1.data.Dataset.from_tensor_slices)
+                .shuffle(self.shuffling_queue_capacity)
+                .batch(self.batch_size)
+            )
         return made.prefetch(tf.data.AUTOTUNE if self.prefetch is None else self.prefetch)
 
 
 class TorchDatasetContextManager(_Manager):
     """A loader of torch tensors for a with statement."""
 
-    def __init__(self, parquet_file_url_list, batch_size, petastorm_reader_kwargs, shuffling_queue_capacity, data_loader_fn):
+    def __init__(
+        self, parquet_file_url_list, batch_size, petastorm_reader_kwargs, shuffling_queue_capacity, data_loader_fn
+    ):
         self.parquet_file_url_list, self.petastorm_reader_kwargs = parquet_file_url_list, petastorm_reader_kwargs
-        self.batch_size, self.shuffling_queue_capacity, self.data_loader_fn = batch_size, shuffling_queue_capacity, data_loader_fn
+        self.batch_size, self.shuffling_queue_capacity, self.data_loader_fn = (
+            batch_size,
+            shuffling_queue_capacity,
+            data_loader_fn,
+        )
 
     def __enter__(self):
         from ..pytorch import DataLoader
@@ -212,7 +241,8 @@ def _check_parent_cache_dir_url(dir_url):
     ):
         logger.warning(
             "%s is %s: on a cluster of Databricks you should specify a dbfs fuse path that all nodes see, like 'file:/dbfs/path/to/cache_dir', "
-            "or have a network file system mounted there on all of them", SparkDatasetConverter.PARENT_CACHE_DIR_URL_CONF, dir_url,
+            "or have a network file system mounted there on all of them",
+            SparkDatasetConverter.PARENT_CACHE_DIR_URL_CONF, dir_url,
         )  # fmt: skip
 
 
@@ -254,7 +284,9 @@ def _identity(df, *how):
         return None
 
 
-def make_spark_converter(df, parquet_row_group_size_bytes=DEFAULT_ROW_GROUP_SIZE_BYTES, compression_codec=None, dtype="float32"):
+def make_spark_converter(
+    df, parquet_row_group_size_bytes=DEFAULT_ROW_GROUP_SIZE_BYTES, compression_codec=None, dtype="float32"
+):
     """Write a frame below the cache's folder, and answer what makes loaders of it.
 
     `df` is a frame of Spark, pandas, Polars or Arrow, or the address of Parquet files that are there. Floating point
@@ -262,7 +294,9 @@ def make_spark_converter(df, parquet_row_group_size_bytes=DEFAULT_ROW_GROUP_SIZE
     """
     if isinstance(df, str):
         if df.startswith("dbfs:") or "DATABRICKS_RUNTIME_VERSION" in os.environ:
-            df = _normalize_databricks_dbfs_url(df, f"{df} is no address on DBFS; give one like 'file:/dbfs/xxx' or 'dbfs:/xxx'")
+            df = _normalize_databricks_dbfs_url(
+                df, f"{df} is no address on DBFS; give one like 'file:/dbfs/xxx' or 'dbfs:/xxx'"
+            )
         return _opened(df if urlparse(df).scheme else "file://" + quote(os.path.abspath(df)))
     if dtype not in (None, "float32", "float64"):
         raise ValueError(f"dtype {dtype} is not supported. Use 'float32' or float64")
@@ -318,7 +352,9 @@ def _write(df, url, group, codec, dtype):
         there, wanted = (pa.float64(), pa.float32()) if dtype == "float32" else (pa.float32(), pa.float64())
         table = table.cast(pa.schema([f.with_type(_retyped(pa, f.type, there, wanted)) for f in table.schema]))
     if urlparse(url).scheme != "file":
-        raise ValueError(f"{url}: a frame that is not Spark's is written to a local folder or a mount; set the cache's folder to file:///…")
+        raise ValueError(
+            f"{url}: a frame that is not Spark's is written to a local folder or a mount; set the cache's folder to file:///…"
+        )
     codec = {"uncompressed": "none", "bzip2": "gzip", "deflate": "gzip"}.get(codec, codec)
     hora.dataset.write(table, source(url), group=group, codec=codec)
 
@@ -347,7 +383,9 @@ def _write_spark(df, url, group, codec, dtype):
             df = df.withColumn(field.name, df[field.name].cast(wanted()))
         elif dtype and isinstance(field.dataType, ArrayType) and isinstance(field.dataType.elementType, there):
             df = df.withColumn(field.name, df[field.name].cast(ArrayType(wanted())))
-    writer = df.write.option("compression", codec if codec not in ("bzip2", "deflate") else "gzip").option("parquet.block.size", str(group))
+    writer = df.write.option("compression", codec if codec not in ("bzip2", "deflate") else "gzip").option(
+        "parquet.block.size", str(group)
+    )
     writer.option("parquet.page.write-checksum.enabled", "true").parquet(url)
 
 

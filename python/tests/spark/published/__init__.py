@@ -18,8 +18,11 @@ LONGEST = 60 * 60  # seconds, of one process; six to ten minutes are usual
 
 
 def tree(into: Path) -> Path:
-    """A folder with the distribution of this tree and, below it, the tests that Petastorm's wheel brings; no other file of that wheel."""
-    shutil.copytree(beside.PYTHON / "migration/petastorm", into / "petastorm", ignore=shutil.ignore_patterns("__pycache__"))
+    """A folder with the distribution of this tree and, below it, the tests that Petastorm's wheel brings; no other file
+    of that wheel."""
+    shutil.copytree(
+        beside.PYTHON / "migration/petastorm", into / "petastorm", ignore=shutil.ignore_patterns("__pycache__")
+    )
     wheel = beside.folder("petastorm")
     for tests in TESTS:
         shutil.copytree(wheel / tests, into / tests, ignore=shutil.ignore_patterns("__pycache__"))
@@ -51,7 +54,8 @@ def run(folder: Path, names: list[str], tmp: Path, tensorflow: bool) -> dict[str
         "TF_CPP_MIN_LOG_LEVEL": "3",
     }
     command = [sys.executable, "-m", "pytest", "-q", "--tb=native", "-p", "published_names", "-p", "no:cacheprovider", "-W", "ignore",
-               "--continue-on-collection-errors", f"--rootdir={folder}", f"--confcutdir={folder}", "-c", os.devnull, *names]  # fmt: skip
+               "--continue-on-collection-errors", f"--rootdir={folder}", f"--confcutdir={folder}", "-c", os.devnull,
+               *names]  # fmt: skip
     said = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=LONGEST)
     assert ends.exists(), said.stdout[-4000:] + said.stderr[-4000:]
     return {name: tuple(end) for name, end in json.loads(ends.read_text()).items()}

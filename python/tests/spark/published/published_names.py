@@ -1,7 +1,9 @@
-"""A plugin of pytest for Petastorm's published tests: it lets their files be imported, and notes what became of each test.
+"""A plugin of pytest for Petastorm's published tests: it lets their files be imported, and notes what became of each
+test.
 
-They are of a time with NumPy 1, Python 3.10, pytest 6 and pyarrow 12, and what those had is given back here. Files that test public names
-import inner works beside them: such a name is a stand-in, which fails the test that does anything with it.
+They are of a time with NumPy 1, Python 3.10, pytest 6 and pyarrow 12, and what those had is given back here. Files that
+test public names import inner works beside them: such a name is a stand-in, which fails the test that does anything
+with it.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ import pytest
 TESTS = os.environ["PUBLISHED_TESTS"]
 INNER = ("arrow_reader_worker", "benchmark", "hdfs.namenode", "reader_impl", "workers_pool")
 WITH_PRIVATE_NAMES = {
-    "etl.dataset_metadata", "etl.petastorm_generate_metadata", "pytorch", "reader", "spark.spark_dataset_converter", "tf_utils",
+    "etl.dataset_metadata", "etl.petastorm_generate_metadata", "pytorch", "reader", "spark.spark_dataset_converter",
+    "tf_utils",
     "tools.copy_dataset", "unischema",
 }  # fmt: skip
 
@@ -114,7 +117,8 @@ PartitionSet = collections.namedtuple("PartitionSet", ("name", "keys"))
 
 
 def dataset_of(partitions, arrow_schema):
-    """In the place of a mock of pyarrow's old class: what today's has, where folders are columns of a dictionary's type."""
+    """In the place of a mock of pyarrow's old class: what today's has, where folders are columns of a dictionary's
+    type."""
     for p in partitions:
         kind = pyarrow.int32() if all(k.isdigit() for k in p.keys) else pyarrow.string()
         arrow_schema = arrow_schema.append(pyarrow.field(p.name, pyarrow.dictionary(pyarrow.int32(), kind)))
@@ -143,14 +147,20 @@ def old_names():
     import pandas.testing
 
     _module("pandas.util.testing", assert_frame_equal=pandas.testing.assert_frame_equal)
-    _module("dill", dumps=cloudpickle.dumps, loads=cloudpickle.loads, extend=lambda use_dill: None)  # torch calls the last
+    _module(
+        "dill", dumps=cloudpickle.dumps, loads=cloudpickle.loads, extend=lambda use_dill: None
+    )  # torch calls the last
     for name in ("s3fs", "gcsfs"):
         _module(name).__getattr__ = stand_ins(name)
     sys.modules["triton"] = None  # it ends the process where TensorFlow is loaded too
     warns = pytest.warns
 
     def warns_or_records(expected_warning=Warning, *args, **kwargs):
-        return warnings.catch_warnings(record=True) if expected_warning is None else warns(expected_warning, *args, **kwargs)
+        return (
+            warnings.catch_warnings(record=True)
+            if expected_warning is None
+            else warns(expected_warning, *args, **kwargs)
+        )
 
     pytest.warns = warns_or_records
 

@@ -73,7 +73,8 @@ class WorkerNotificationManager:
 
     @staticmethod
     def _changed() -> int:
-        """What has changed for this epoch so far: workers may be on their way only, so that who resets waits for them."""
+        """What has changed for this epoch so far: workers may be on their way only, so that who resets waits for
+        them."""
         if not frontend.is_elastic():
             return HostUpdateResult.no_update
         r = HostUpdateResult

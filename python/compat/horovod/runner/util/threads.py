@@ -10,7 +10,11 @@ __all__ = ["in_thread", "on_event"]
 
 
 def in_thread(
-    target: Callable[..., Any], args: Sequence[Any] = (), name: str | None = None, daemon: bool = True, silent: bool = False
+    target: Callable[..., Any],
+    args: Sequence[Any] = (),
+    name: str | None = None,
+    daemon: bool = True,
+    silent: bool = False,
 ) -> threading.Thread:
     """Run target(*args) in a new thread and return the thread, started."""
     if not isinstance(args, tuple):

@@ -1,1 +1,2 @@
-"""What Horovod's estimators share: parameters, stores, back ends, and helpers. What they do is told in docs/spark.md."""
+"""What Horovod's estimators share: parameters, stores, back ends, and helpers. What they do is told in
+docs/spark.md."""

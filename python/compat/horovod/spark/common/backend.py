@@ -11,7 +11,9 @@ __all__ = ["Backend", "LocalBackend", "SparkBackend", "default_num_proc"]
 class Backend:
     """Runs a function on each of several processes; the interface that estimators take."""
 
-    def run(self, fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None, env: Any = None) -> list[Any]:
+    def run(
+        self, fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None, env: Any = None
+    ) -> list[Any]:
         """The results of fn(*args, **kwargs), by rank."""
         raise NotImplementedError()
 
@@ -29,7 +31,9 @@ class SparkBackend(Backend):
     def __init__(self, num_proc: int | None = None, env: dict[str, str] | None = None, **kwargs: Any) -> None:
         self._num_proc, self._env, self._kwargs = num_proc, env, kwargs
 
-    def run(self, fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None, env: Any = None) -> list[Any]:
+    def run(
+        self, fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None, env: Any = None
+    ) -> list[Any]:
         """horovod.spark.run with these settings."""
         import horovod.spark
 
@@ -46,16 +50,21 @@ class SparkBackend(Backend):
 
 
 class LocalBackend(Backend):
-    """So many processes of this machine. Estimators take the number from it: their ranks run where Spark has the rows."""
+    """So many processes of this machine. Estimators take the number from it: their ranks run where Spark has the
+    rows."""
 
     def __init__(self, num_proc: int = 1, env: dict[str, str] | None = None) -> None:
         self._num_proc, self._env = num_proc, env
 
-    def run(self, fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None, env: Any = None) -> list[Any]:
+    def run(
+        self, fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None, env: Any = None
+    ) -> list[Any]:
         """horovod.run of this many processes."""
         import horovod
 
-        return list(horovod.run(fn, tuple(args), kwargs, np=self._num_proc, env={**(self._env or {}), **(env or {})} or None))
+        return list(
+            horovod.run(fn, tuple(args), kwargs, np=self._num_proc, env={**(self._env or {}), **(env or {})} or None)
+        )
 
     def num_processes(self) -> int:
         """How many there are."""
@@ -64,10 +73,9 @@ class LocalBackend(Backend):
 
 def default_num_proc() -> int:
     """As many as Spark's default parallelism says."""
-    from hora.spark import active, setting
+    from hora.spark.frontend import active_session, default_tasks
 
-    spark = active()
+    spark = active_session()
     if spark is None:
         raise RuntimeError("there is no active SparkSession; make one with SparkSession.builder.getOrCreate()")
-    said = setting(spark, "spark.default.parallelism")
-    return int(said) if said else int(spark.sparkContext.defaultParallelism)
+    return default_tasks(spark)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import secrets
 import warnings
@@ -18,7 +19,8 @@ __all__ = ["NO_EFFECT", "HorovodEstimator", "HorovodModel", "say"]
 
 # What says how Horovod reads its Parquet files: here rows go from Spark to the ranks, which hold them in memory.
 NO_EFFECT = (
-    "data_module", "compress_sparse_cols", "continuous_cols", "categorical_cols", "shuffle_buffer_size", "partitions_per_process",
+    "data_module", "compress_sparse_cols", "continuous_cols", "categorical_cols", "shuffle_buffer_size",
+    "partitions_per_process",
     "train_reader_num_workers", "val_reader_num_workers", "reader_pool_type", "inmemory_cache_all", "mp_start_method",
     "transformation_edit_fields", "transformation_removed_fields", "tensorflow_dataset_prefetch_buffer_size",
 )  # fmt: skip
@@ -27,26 +29,32 @@ HELD = "horovod_validation"
 
 
 class _Writer(MLWriter):
-    """Params as JSON where they are plain; models, functions and the like as one pickle. Stores and back ends stay behind."""
+    """Params as JSON where they are plain; models, functions and the like as one pickle. Stores and back ends stay
+    behind."""
 
     def __init__(self, instance: Any) -> None:
         super().__init__()
         self.instance = instance
 
+    def save(self, path: str) -> None:
+        """Writes the folder. Spark's own would ask a JVM to remove one that is there, and a client of Connect has
+        none."""
+        self.saveImpl(path)
+
     def saveImpl(self, path: str) -> None:
-        from hora.spark import dumps, save
+        from hora.spark.frontend import pickled_with_code, write_saved
 
         i, spark = self.instance, self._session()
         values = {p.name: v for p, v in i._paramMap.items() if p.name not in ("store", "backend")}
-        blob = dumps({"params": values, **i._besides()}, "the estimator")
+        blob = pickled_with_code({"params": i._kept(values), **i._besides()}, "the estimator")
         text = json.loads(DefaultParamsWriter._get_metadata_to_save(i, spark, {"horovod": {}}, paramMap={}))
         text["defaultParamMap"] = {}
-        save(spark, path, text, "horovod", [(0, blob)], self.shouldOverwrite)
+        write_saved(spark, path, text, "horovod", [(0, blob)], self.shouldOverwrite)
 
     def _session(self) -> Any:
-        from hora.spark import active
+        from hora.spark.frontend import active_session
 
-        return self._sparkSession or active()
+        return self._sparkSession or active_session()
 
 
 class _Reader(MLReader):
@@ -58,9 +66,9 @@ class _Reader(MLReader):
         """Reads the folder, which holds a pickle."""
         import pickle
 
-        from hora.spark import read
+        from hora.spark.frontend import read_saved
 
-        said, blobs = read(path, self._sparkSession, "horovod")
+        said, blobs = read_saved(path, self._sparkSession, "horovod")
         given = pickle.loads(blobs[0])
         found = self.cls()
         found._resetUid(said["uid"])
@@ -82,9 +90,14 @@ class _Saved(MLWritable, MLReadable):
     def _besides(self) -> dict[str, Any]:
         return {}
 
+    def _kept(self, values: dict[str, Any]) -> dict[str, Any]:
+        return values
+
 
 class HorovodEstimator(_Saved, EstimatorParams, Estimator):
     """What TorchEstimator and KerasEstimator share."""
+
+    keeps_optimizer = False  # whether what a fit gives has the optimizer too
 
     def fit(self, df: Any, params: Any = None) -> Any:
         """The fitted model of a Spark data frame."""
@@ -99,14 +112,15 @@ class HorovodEstimator(_Saved, EstimatorParams, Estimator):
         return super().fitMultiple(dataset, paramMaps)
 
     def fit_on_parquet(self, params: Any = None, dataset_idx: int | None = None) -> Any:
-        """The fitted model of the Parquet data that the store has, of training and, where it is there, of validation."""
+        """The fitted model of the Parquet data that the store has, of training and, where it is there, of
+        validation."""
         from pyspark.sql import functions as F
 
-        from hora.spark import active
+        from hora.spark.frontend import active_session
 
         if params:
             return self.copy(params).fit_on_parquet(dataset_idx=dataset_idx)
-        store, spark = self.getStore(), active()
+        store, spark = self.getStore(), active_session()
         if store is None:
             raise ValueError("Store parameter is required: fit_on_parquet reads the data from it")
         if spark is None:
@@ -116,7 +130,9 @@ class HorovodEstimator(_Saved, EstimatorParams, Estimator):
             raise ValueError(f"there is no data in {train}; write it there as Parquet, or call fit(df)")
         frame, val = spark.read.parquet(train), store.get_val_data_path(dataset_idx)
         if store.exists(val):
-            frame = frame.withColumn(HELD, F.lit(False)).unionByName(spark.read.parquet(val).withColumn(HELD, F.lit(True)))
+            frame = frame.withColumn(HELD, F.lit(False)).unionByName(
+                spark.read.parquet(val).withColumn(HELD, F.lit(True))
+            )
             return self._trained(frame, HELD)
         return self._trained(frame, self.getValidation() or None)
 
@@ -128,7 +144,9 @@ class HorovodEstimator(_Saved, EstimatorParams, Estimator):
         import hora.spark
 
         self._tell()
-        return self._model(hora.spark.Estimator(**self._given(validation)).fit(df))
+        trainer = hora.spark.Estimator(**self._given(validation))
+        trainer.keeps_optimizer = self.keeps_optimizer
+        return self._model(trainer.fit(df))
 
     def _given(self, validation: Any) -> dict[str, Any]:
         """The arguments of hora.spark.Estimator that all kinds have."""
@@ -149,7 +167,8 @@ class HorovodEstimator(_Saved, EstimatorParams, Estimator):
             "validation": validation, "batch_size": get("batch_size"), "epochs": get("epochs"), "np": np, "env": env,
             "store": store.get_runs_path().removesuffix("/runs") if keeps else None, "run_id": run if keeps else None,
             "seed": get("random_seed") or 0, "shuffle": bool(get("shuffle")) and get("shuffle_buffer_size") != 0,
-            "loss_weights": get("loss_weights"), "accumulate": get("backward_passes_per_step"), "compression": self._compression(),
+            "loss_weights": get("loss_weights"), "accumulate": get("backward_passes_per_step"),
+            "compression": self._compression(),
             "steps": get("train_steps_per_epoch"), "validation_steps": get("validation_steps_per_epoch"),
             "validation_batch_size": get("val_batch_size"), "gpu": get("use_gpu"), "verbose": bool(get("verbose")),
             "transform": _on_pandas(get("transformation_fn")), "label_shapes": get("label_shapes"),
@@ -162,7 +181,9 @@ class HorovodEstimator(_Saved, EstimatorParams, Estimator):
         if np is not None:
             raise ValueError('At most one of parameters "backend" and "num_proc" may be specified')
         if not isinstance(backend, SparkBackend):
-            say(f"a {type(backend).__name__} tells how many ranks there are; they run in task slots of the Spark session all the same")
+            say(
+                f"a {type(backend).__name__} tells how many ranks there are; they run in task slots of the Spark session all the same"
+            )
         return backend.num_processes(), backend.environment() if isinstance(backend, SparkBackend) else {}
 
     def _compression(self) -> str | None:
@@ -199,18 +220,25 @@ def say(text: str) -> None:
 
 
 def _on_pandas(function: Any) -> Any:
-    """A transformation_fn, which returns a function of a pandas data frame, as a function of columns."""
-    if function is None:
-        return None
+    return None if function is None else _OnPandas(function)
 
-    def change(columns: Any) -> Any:
+
+class _OnPandas:
+    """A transformation_fn, which returns a function of a pandas data frame, as a function of columns. By name and code
+    it is the user's: a run tells by them what it was begun with."""
+
+    def __init__(self, function: Any) -> None:
+        functools.update_wrapper(self, function)
+        self.function = function
+
+    def __call__(self, columns: Any) -> Any:
         import numpy as np
         import pandas as pd
 
-        made = function()(pd.DataFrame({k: list(v) if v.ndim > 1 else v for k, v in columns.items()}))
-        return {k: np.stack(made[k]) if made[k].dtype == object and len(made) else made[k].to_numpy() for k in made.columns}
-
-    return change
+        made = self.function()(pd.DataFrame({k: list(v) if v.ndim > 1 else v for k, v in columns.items()}))
+        return {
+            k: np.stack(made[k]) if made[k].dtype == object and len(made) else made[k].to_numpy() for k in made.columns
+        }
 
 
 class HorovodModel(_Saved, ModelParams, Model):
@@ -221,7 +249,15 @@ class HorovodModel(_Saved, ModelParams, Model):
     def __init__(self, **given: Any) -> None:
         super().__init__()
         self.fitted: Any = None  # hora.spark.EstimatorModel
-        self._setDefault(history=None, model=None, optimizer=None, feature_columns=None, label_columns=None, run_id=None, _metadata=None)
+        self._setDefault(
+            history=None,
+            model=None,
+            optimizer=None,
+            feature_columns=None,
+            label_columns=None,
+            run_id=None,
+            _metadata=None,
+        )
         self._set(**{k: v for k, v in given.items() if v is not None and self.hasParam(k)})
 
     def _besides(self) -> dict[str, Any]:
@@ -242,26 +278,29 @@ class HorovodModel(_Saved, ModelParams, Model):
         raise NotImplementedError()
 
     def for_predict(self, df: Any) -> tuple[Any, bool, Any, str]:
-        """What hora.spark.predict asks: the model, that it is one, its columns and the type of its predictions (as it says itself)."""
+        """What hora.spark.predict asks: the model, that it is one, its columns and the type of its predictions (as it
+        says itself)."""
         return self._net(df), False, None, ""
 
     def _transform(self, df: Any) -> Any:
         from pyspark.ml.functions import array_to_vector
         from pyspark.sql import functions as F
 
-        from hora.spark import outputs
+        from hora.spark.frontend import with_outputs
 
         net, names = self._net(df), self.getOutputCols()
         labels = self.getOrDefault("label_columns")
         widths = net.outputs_of
         if len(names) > len(widths):
             raise ValueError(f"there are {len(names)} output columns for {len(widths)} outputs of the model")
-        found, at = outputs(net, df, "hora_outputs"), 1
+        found, at = with_outputs(net, df, "hora_outputs"), 1
         for i, name in enumerate(names):
             label = df.schema[labels[i]].dataType if i < len(labels) and labels[i] in df.columns else None
             if widths[i] == 1 and type(label).__name__ != "VectorUDT":
                 value = F.element_at("hora_outputs", at)
-                kind = label.simpleString() if label is not None else ""  # whole numbers come rounded, in their label's type
+                kind = (
+                    label.simpleString() if label is not None else ""
+                )  # whole numbers come rounded, in their label's type
                 value = F.round(value).cast(kind) if kind in ("tinyint", "smallint", "int", "bigint") else value
             else:
                 value = array_to_vector(F.slice(F.col("hora_outputs"), at, widths[i]))

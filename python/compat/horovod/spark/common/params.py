@@ -8,19 +8,27 @@ try:
     from pyspark.ml.param import Param, Params, TypeConverters
     from pyspark.ml.param.shared import HasOutputCols
 except ImportError as e:
-    raise ImportError("the estimators of horovod.spark need the package pyspark; run `pip install pyspark`", name="pyspark") from e
+    raise ImportError(
+        "the estimators of horovod.spark need the package pyspark; run `pip install pyspark`", name="pyspark"
+    ) from e
 
 __all__ = ["EstimatorParams", "ModelParams"]
 
 # Name → its default.
 DEFAULTS: dict[str, Any] = {
-    "num_proc": None, "data_module": None, "store": None, "backend": None, "model": None, "optimizer": None, "loss": None,
-    "loss_weights": None, "sample_weight_col": None, "metrics": [], "feature_cols": None, "label_cols": None, "continuous_cols": None,
-    "categorical_cols": None, "validation": None, "gradient_compression": None, "compress_sparse_cols": False, "batch_size": 32,
-    "val_batch_size": None, "epochs": 1, "verbose": 1, "callbacks": [], "random_seed": None, "shuffle_buffer_size": None, "shuffle": True,
+    "num_proc": None, "data_module": None, "store": None, "backend": None, "model": None, "optimizer": None,
+    "loss": None,
+    "loss_weights": None, "sample_weight_col": None, "metrics": [], "feature_cols": None, "label_cols": None,
+    "continuous_cols": None,
+    "categorical_cols": None, "validation": None, "gradient_compression": None, "compress_sparse_cols": False,
+    "batch_size": 32,
+    "val_batch_size": None, "epochs": 1, "verbose": 1, "callbacks": [], "random_seed": None,
+    "shuffle_buffer_size": None, "shuffle": True,
     "partitions_per_process": 10, "run_id": None, "train_steps_per_epoch": None, "validation_steps_per_epoch": None,
-    "transformation_fn": None, "transformation_edit_fields": None, "transformation_removed_fields": None, "train_reader_num_workers": 2,
-    "val_reader_num_workers": 2, "reader_pool_type": "thread", "label_shapes": None, "inmemory_cache_all": False, "use_gpu": True,
+    "transformation_fn": None, "transformation_edit_fields": None, "transformation_removed_fields": None,
+    "train_reader_num_workers": 2,
+    "val_reader_num_workers": 2, "reader_pool_type": "thread", "label_shapes": None, "inmemory_cache_all": False,
+    "use_gpu": True,
     "mp_start_method": None, "backward_passes_per_step": 1,
 }  # fmt: skip
 

@@ -1,4 +1,5 @@
-"""Stores: folders with an estimator's data and runs, on this machine's disks, on HDFS, S3 and what else fsspec knows, and on DBFS."""
+"""Stores: folders with an estimator's data and runs, on this machine's disks, on HDFS, S3 and what else fsspec knows,
+and on DBFS."""
 
 from __future__ import annotations
 
@@ -34,8 +35,10 @@ class AbstractFilesystemStore(Store):
     """Folders below a prefix: intermediate_train_data, intermediate_val_data, runs."""
 
     def __init__(
-        self, prefix_path: str, train_path: str | None = None, val_path: str | None = None, test_path: str | None = None,
-        runs_path: str | None = None, save_runs: bool = True, storage_options: dict[str, Any] | None = None, **kwargs: Any,
+        self, prefix_path: str, train_path: str | None = None, val_path: str | None = None,
+        test_path: str | None = None,
+        runs_path: str | None = None, save_runs: bool = True, storage_options: dict[str, Any] | None = None,
+        **kwargs: Any,
     ) -> None:  # fmt: skip
         self.prefix_path = self.get_full_path(prefix_path).rstrip("/") or "/"
         self._train_path = self._or_below(train_path, "intermediate_train_data")
@@ -156,7 +159,8 @@ class AbstractFilesystemStore(Store):
             return False
 
     def get_local_output_dir_fn(self, run_id: str) -> Callable[[], Any]:
-        """A function that gives, for a with statement, a folder of this machine for a run's files; sync_fn brings them to the store."""
+        """A function that gives, for a with statement, a folder of this machine for a run's files; sync_fn brings them
+        to the store."""
 
         @contextlib.contextmanager
         def folder() -> Iterator[str]:
@@ -188,9 +192,12 @@ class AbstractFilesystemStore(Store):
 
         return SimpleNamespace(
             train_data_path=self.get_train_data_path(dataset_idx), val_data_path=self.get_val_data_path(dataset_idx),
-            test_data_path=self.get_test_data_path(dataset_idx), saving_runs=self.saving_runs(), runs_path=self.get_runs_path(),
-            run_path=self.get_run_path(run_id), checkpoint_path=self.get_checkpoint_path(run_id), logs_path=self.get_logs_path(run_id),
-            checkpoint_filename=self.get_checkpoint_filename(), logs_subdir=self.get_logs_subdir(), get_full_path=self.get_full_path,
+            test_data_path=self.get_test_data_path(dataset_idx), saving_runs=self.saving_runs(),
+            runs_path=self.get_runs_path(),
+            run_path=self.get_run_path(run_id), checkpoint_path=self.get_checkpoint_path(run_id),
+            logs_path=self.get_logs_path(run_id),
+            checkpoint_filename=self.get_checkpoint_filename(), logs_subdir=self.get_logs_subdir(),
+            get_full_path=self.get_full_path,
             get_local_output_dir=self.get_local_output_dir_fn(run_id), sync=self.sync_fn(run_id),
         )  # fmt: skip
 
@@ -226,8 +233,10 @@ class HDFSStore(AbstractFilesystemStore):
     """A folder of HDFS, by pyarrow's libhdfs through fsspec."""
 
     def __init__(
-        self, prefix_path: str, host: str | None = None, port: int | None = None, user: str | None = None, kerb_ticket: str | None = None,
-        driver: str = "libhdfs", extra_conf: dict[str, str] | None = None, temp_dir: str | None = None, *args: Any, **kwargs: Any,
+        self, prefix_path: str, host: str | None = None, port: int | None = None, user: str | None = None,
+        kerb_ticket: str | None = None,
+        driver: str = "libhdfs", extra_conf: dict[str, str] | None = None, temp_dir: str | None = None, *args: Any,
+        **kwargs: Any,
     ) -> None:  # fmt: skip
         options = {"host": host, "port": port, "user": user, "kerb_ticket": kerb_ticket, "extra_conf": extra_conf}
         super().__init__(prefix_path, *args, **kwargs)

@@ -9,8 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 __all__ = [
-    "check_shape_compatibility", "check_validation", "clear_training_cache", "data_type_to_str", "get_dataset_properties",
-    "get_output_cols", "get_simple_meta_from_parquet", "get_spark_df_output_schema", "is_databricks", "prepare_data", "to_list",
+    "check_shape_compatibility", "check_validation", "clear_training_cache", "data_type_to_str",
+    "get_dataset_properties",
+    "get_output_cols", "get_simple_meta_from_parquet", "get_spark_df_output_schema", "is_databricks", "prepare_data",
+    "to_list",
 ]  # fmt: skip
 
 _guard = threading.Lock()  # of the two below
@@ -50,23 +52,32 @@ def clear_training_cache() -> None:
 
 @contextlib.contextmanager
 def prepare_data(
-    num_processes: int, store: Any, df: Any, label_columns: Sequence[str] | None = None, feature_columns: Sequence[str] | None = None,
-    validation: Any = None, sample_weight_col: str | None = None, compress_sparse: bool = False, partitions_per_process: int = 10,
+    num_processes: int, store: Any, df: Any, label_columns: Sequence[str] | None = None,
+    feature_columns: Sequence[str] | None = None,
+    validation: Any = None, sample_weight_col: str | None = None, compress_sparse: bool = False,
+    partitions_per_process: int = 10,
     verbose: int = 0,
 ) -> Iterator[int]:  # fmt: skip
-    """Writes the rows as Parquet into the store, validation apart; the number of the data set, for the store's paths."""
+    """Writes the rows as Parquet into the store, validation apart; the number of the data set, for the store's
+    paths."""
     from pyspark.sql import functions as F
 
     check_validation(validation, df)
-    names = [*dict.fromkeys([*(label_columns or []), *(feature_columns or []), *([sample_weight_col] if sample_weight_col else [])])]
+    names = [
+        *dict.fromkeys(
+            [*(label_columns or []), *(feature_columns or []), *([sample_weight_col] if sample_weight_col else [])]
+        )
+    ]
     names = names or [c for c in df.columns if c != validation]
     held: Any = None
     if isinstance(validation, str):
-        held = F.col(f"`{validation}`").cast("boolean")
+        held = F.coalesce(F.col(f"`{validation}`").cast("boolean"), F.lit(False))
     elif validation:
         plain = [n for n in names if type(df.schema[n].dataType).__name__ != "VectorUDT"]
         vectors = [F.col(f"`{n}`").cast("string") for n in names if n not in plain]
-        held = F.pmod(F.xxhash64(*[F.col(f"`{n}`") for n in plain], *vectors), F.lit(1 << 20)) < F.lit(int(validation * (1 << 20)))
+        held = F.pmod(F.xxhash64(*[F.col(f"`{n}`") for n in plain], *vectors), F.lit(1 << 20)) < F.lit(
+            int(validation * (1 << 20))
+        )
     with _guard:
         idx = next(_numbers)
     columns = [F.col(f"`{n}`") for n in names]
@@ -75,7 +86,9 @@ def prepare_data(
     train.repartition(parts).write.mode("overwrite").parquet(store.get_train_data_path(idx))
     train_rows, val_rows = _count(df, store.get_train_data_path(idx)), 0
     if held is not None:
-        df.where(held).select(*columns).repartition(num_processes).write.mode("overwrite").parquet(store.get_val_data_path(idx))
+        df.where(held).select(*columns).repartition(num_processes).write.mode("overwrite").parquet(
+            store.get_val_data_path(idx)
+        )
         val_rows = _count(df, store.get_val_data_path(idx))
     metadata = _get_metadata(df.select(*columns))
     with _guard:
@@ -98,38 +111,38 @@ def _train_val_split(df: Any, validation: Any) -> tuple[Any, Any, float]:
     return df.where(~held).drop(validation), df.where(held).drop(validation), (some or 0) / max(1, rows)
 
 
+_OF_A_ROW = "array<struct<name: string, kind: binary, shape: bigint, size: bigint>>"
+
+
 def _get_col_info(df: Any) -> tuple[dict[str, set[type]], dict[str, int], dict[str, int]]:
-    """Of each column the Python types of its values, their shape, and the most of them that a row has (of sparse vectors: that are not 0)."""
+    """Of each column the Python types of its values, their shape, and the most of them that a row has (of sparse
+    vectors: that are not 0)."""
+    import pickle
+
     from pyspark.ml.linalg import DenseVector, SparseVector
+    from pyspark.sql import functions as F
 
-    def look(batches: Any) -> Any:
-        found: dict[str, tuple[set[type], set[int], set[int]]] = {}
-        for row in batches:
-            for name, value in row.asDict().items():
-                if isinstance(value, SparseVector):
-                    shape, size = int(value.size), len(value.indices)
-                elif isinstance(value, (DenseVector, list)):
-                    shape = size = len(value)
-                else:
-                    shape = size = 1
-                kinds, shapes, sizes = found.setdefault(name, (set(), set(), set()))
-                kinds.add(type(value))
-                shapes.update({shape})
-                sizes.update({size})
-                if len(shapes) > 2:  # two are enough to tell that they differ
-                    shapes.intersection_update({min(shapes), max(shapes)})
-                if len(sizes) > 2:
-                    sizes.intersection_update({min(sizes), max(sizes)})
-        yield found
+    def look(row: Any) -> Any:
+        for name, value in row.asDict().items():
+            if isinstance(value, SparseVector):
+                shape, size = int(value.size), len(value.indices)
+            elif isinstance(value, (DenseVector, list)):
+                shape = size = len(value)
+            else:
+                shape = size = 1
+            yield name, pickle.dumps(type(value)), shape, size
 
+    told = F.udf(lambda row: list(look(row)), _OF_A_ROW, useArrow=False)(
+        F.struct(*[F.col(f"`{n}`") for n in df.columns])
+    )
+    found = df.select(F.explode(told).alias("c")).groupBy("c.name")
+    asked = [F.collect_set("c.kind"), *(f(f"c.{what}") for what in ("shape", "size") for f in (F.min, F.max))]
     kinds: dict[str, set[type]] = {n: set() for n in df.columns}
     shapes: dict[str, set[int]] = {n: set() for n in df.columns}
     sizes: dict[str, set[int]] = {n: set() for n in df.columns}
-    for part in df.rdd.mapPartitions(look).collect():
-        for name, (k, s, z) in part.items():
-            kinds[name] |= k
-            shapes[name] |= s
-            sizes[name] |= z
+    for name, types, *bounds in found.agg(*[a.alias(f"a{i}") for i, a in enumerate(asked)]).collect():
+        kinds[name] = {pickle.loads(bytes(t)) for t in types}
+        shapes[name], sizes[name] = set(bounds[:2]), set(bounds[2:])
     for name in df.columns:
         if len(shapes[name]) > 1:
             raise ValueError(f"Column {name} does not have uniform shape. shape set: {shapes[name]}")
@@ -167,8 +180,10 @@ def data_type_to_str(dtype: Any) -> str:
     """The short name of a type of Spark's."""
     name = str(dtype.__name__)
     known = {
-        "VectorUDT": "Vector", "SparseVector": "Vector", "DenseVector": "Vector", "IntegerType": "Int", "StringType": "String",
-        "FloatType": "Float", "BinaryType": "Binary", "DoubleType": "Double", "LongType": "Long", "BooleanType": "Boolean",
+        "VectorUDT": "Vector", "SparseVector": "Vector", "DenseVector": "Vector", "IntegerType": "Int",
+        "StringType": "String",
+        "FloatType": "Float", "BinaryType": "Binary", "DoubleType": "Double", "LongType": "Long",
+        "BooleanType": "Boolean",
     }  # fmt: skip
     if name not in known:
         raise ValueError(f"Unrecognized data type: {dtype}")
@@ -187,7 +202,8 @@ def _count(df: Any, path: str) -> int:
 
 
 def get_dataset_properties(dataset_idx: int) -> tuple[int, int, dict[str, Any], float]:
-    """Rows for training, rows for validation, the columns' description, and the bytes of a row, of what prepare_data wrote."""
+    """Rows for training, rows for validation, the columns' description, and the bytes of a row, of what prepare_data
+    wrote."""
     with _guard:
         if dataset_idx not in _training_cache:
             raise ValueError(f"there is no prepared data set {dataset_idx}; prepare_data gives the number of each")
@@ -199,14 +215,16 @@ def get_simple_meta_from_parquet(
     dataset_idx: int | None = None,
 ) -> tuple[int, int, dict[str, Any], float]:  # fmt: skip
     """The same of Parquet files that are in the store already."""
-    from hora.spark import active
+    from hora.spark.frontend import active_session
 
-    spark = active()
+    spark = active_session()
     train = spark.read.parquet(store.get_train_data_path(dataset_idx))
     names = [*label_columns, *feature_columns, *([sample_weight_col] if sample_weight_col else [])]
     for name in names:
         if name not in train.columns:
-            raise ValueError(f"Column {name} not found in the Parquet data of the store, which has {', '.join(train.columns)}")
+            raise ValueError(
+                f"Column {name} not found in the Parquet data of the store, which has {', '.join(train.columns)}"
+            )
     metadata = _get_metadata(train.select(*names))
     val = store.get_val_data_path(dataset_idx)
     return int(train.count()), _count(train, val) if store.exists(val) else 0, metadata, _row_size(metadata)
@@ -257,4 +275,6 @@ def _fits(metadata: Mapping[str, Any], columns: Sequence[str], shapes: Any, what
         for d in shape:
             size *= abs(int(d)) if d is not None else 1
         if metadata[name]["shape"] != size:
-            raise ValueError(f"{what} column '{name}' with {metadata[name]['shape']} values a row must equal {of} shape {tuple(shape)}")
+            raise ValueError(
+                f"{what} column '{name}' with {metadata[name]['shape']} values a row must equal {of} shape {tuple(shape)}"
+            )

@@ -24,7 +24,8 @@ LONGEST = 600.0  # that a training waits for the file of the job that computes, 
 
 @dataclasses.dataclass(frozen=True)
 class TfDataServiceConfig:
-    """How a training finds the processes that compute its data. The key opens their service: files of it are this user's alone."""
+    """How a training finds the processes that compute its data. The key opens their service: files of it are this
+    user's alone."""
 
     dispatchers: int
     workers_per_dispatcher: int
@@ -93,7 +94,8 @@ def _dispatcher(compute: ComputeClient, i: int) -> Any:
 
 @contextlib.contextmanager
 def tf_data_service(compute_config: TfDataServiceConfig, rank: int) -> Iterator[str]:
-    """The address of the dispatcher that the training's rank uses; with the dispatchers on the training's side it runs while the block does."""
+    """The address of the dispatcher that the training's rank uses; with the dispatchers on the training's side it runs
+    while the block does."""
     compute = _attending.setdefault(compute_config.key, compute_config.compute_client(verbose=2))
     compute.attend()
     many, server = compute_config.dispatchers, None
@@ -112,11 +114,14 @@ def tf_data_service(compute_config: TfDataServiceConfig, rank: int) -> Iterator[
         _stop(server)
 
 
-_shared: dict[tuple[bytes, int], int] = {}  # key of a service, life of this process in its job → datasets that the ranks share
+_shared: dict[
+    tuple[bytes, int], int
+] = {}  # key of a service, life of this process in its job → datasets that the ranks share
 
 
 def _shared_name(key: bytes) -> str:
-    """The name of the pass that the ranks share: alike on them, as they share datasets in one order, and no two datasets' name.
+    """The name of the pass that the ranks share: alike on them, as they share datasets in one order, and no two
+    datasets' name.
 
     Under the name of another one, a dataset would come out empty.
     """
@@ -131,15 +136,16 @@ def send_to_data_service(
 ) -> tf.data.Dataset:  # fmt: skip
     """The dataset, computed by the service's workers.
 
-    Each worker has a part of it with `distributed_epoch`, all of it with `parallel_epochs`. With `reuse_dataset` the ranks share one
-    pass, with `round_robin` in turns; they give as many datasets as each other then, in one order.
+    Each worker has a part of it with `distributed_epoch`, all of it with `parallel_epochs`. With `reuse_dataset` the
+    ranks share one pass, with `round_robin` in turns; they give as many datasets as each other then, in one order.
     """
     if compute_config.dispatcher_side == "training":
         raise RuntimeError("training side dispatcher not supported, use tf_data_service context manager instead")
     shared = reuse_dataset and round_robin
     with tf_data_service(compute_config, rank) as address:
         how = tf.data.experimental.service.distribute(
-            processing_mode=processing_mode, service=address, job_name=_shared_name(compute_config.key) if reuse_dataset else None,
+            processing_mode=processing_mode, service=address,
+            job_name=_shared_name(compute_config.key) if reuse_dataset else None,
             consumer_index=rank if shared else None, num_consumers=size if shared else None,
         )  # fmt: skip
         return dataset.apply(how)
@@ -149,7 +155,8 @@ tf.data.Dataset.send_to_data_service = send_to_data_service
 
 
 def compute_worker_fn(compute_config: TfDataServiceConfig, timeout: int | None = None) -> None:
-    """What each process that computes does: a worker, some with the dispatcher of a group of them, until the service ends."""
+    """What each process that computes does: a worker, some with the dispatcher of a group of them, until the service
+    ends."""
     hvd.init()
     index = hvd.rank()
     i = index // compute_config.workers_per_dispatcher
@@ -161,7 +168,8 @@ def compute_worker_fn(compute_config: TfDataServiceConfig, timeout: int | None =
         address = compute.wait_for_dispatcher_registration(i, timeout or compute_config.timeout)
         worker = tf.data.experimental.service.WorkerServer(
             tf.data.experimental.service.WorkerConfig(
-                dispatcher_address=address.partition("://")[2], worker_address=f"{compute.here()}:%port%", heartbeat_interval_ms=1000,
+                dispatcher_address=address.partition("://")[2], worker_address=f"{compute.here()}:%port%",
+                heartbeat_interval_ms=1000,
                 dispatcher_timeout_ms=timeout * 1000 if timeout else None,
             )
         )  # fmt: skip

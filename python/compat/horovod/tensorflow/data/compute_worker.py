@@ -3,8 +3,9 @@
     hora run -np 4 python -m horovod.tensorflow.data.compute_worker FILE [--dispatchers 1]
         [--dispatcher-side compute|training] [--timeout 60]
 
-FILE is written when they are there; the training reads it (TfDataServiceConfig.read(FILE, wait_for_file_creation=True)). The job ends when
-the training calls compute_client().shutdown(), or when its processes have ended.
+FILE is written when they are there; the training reads it (TfDataServiceConfig.read(FILE,
+wait_for_file_creation=True)). The job ends when the training calls compute_client().shutdown(), or when its processes
+have ended.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ def main(dispatchers: int, dispatcher_side: str, configfile: str, timeout: int =
         if rank == 0:
             key = secrets.token_bytes(32)
             compute = ComputeService(dispatchers, size // dispatchers, key)
-            config = TfDataServiceConfig(dispatchers, size // dispatchers, dispatcher_side, compute.addresses(), key, timeout)
+            config = TfDataServiceConfig(
+                dispatchers, size // dispatchers, dispatcher_side, compute.addresses(), key, timeout
+            )
             config.write(configfile)
         config = TfDataServiceConfig.from_dict(hvd.broadcast_object(config and config.to_dict(), 0))
         compute_worker_fn(config, timeout)
@@ -45,11 +48,20 @@ def main(dispatchers: int, dispatcher_side: str, configfile: str, timeout: int =
                 os.unlink(configfile)
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Compute data for a training: see horovod.tensorflow.data.compute_worker.")
+def arguments(description: str) -> argparse.ArgumentParser:
+    """What a program that computes data is told."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("configfile", help="the file that tells the training where the service is")
-    parser.add_argument("--dispatchers", type=int, default=1, help="how many dispatchers there are: 1, or one for each rank that trains")
-    parser.add_argument("--dispatcher-side", default="compute", help="where they run: compute (the default) or training")
+    parser.add_argument(
+        "--dispatchers", type=int, default=1, help="how many dispatchers there are: 1, or one for each rank that trains"
+    )
+    parser.add_argument(
+        "--dispatcher-side", default="compute", help="where they run: compute (the default) or training"
+    )
     parser.add_argument("--timeout", type=int, default=60, help="how many seconds all wait for each other")
-    given = parser.parse_args()
+    return parser
+
+
+if __name__ == "__main__":
+    given = arguments("Compute data for a training: see horovod.tensorflow.data.compute_worker.").parse_args()
     main(given.dispatchers, given.dispatcher_side, given.configfile, given.timeout)

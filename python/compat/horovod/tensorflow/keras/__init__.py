@@ -1,4 +1,5 @@
-"""`import horovod.tensorflow.keras as hvd`, on hora: tf.keras, which is Keras 3, or Keras 2 with TF_USE_LEGACY_KERAS=1."""
+"""`import horovod.tensorflow.keras as hvd`, on hora: tf.keras, which is Keras 3, or Keras 2 with
+TF_USE_LEGACY_KERAS=1."""
 
 from __future__ import annotations
 
@@ -6,7 +7,15 @@ import sys
 
 import tensorflow as tf
 
-from ..._keras import DistributedOptimizer, allgather, allreduce, broadcast, broadcast_global_variables, load_model, reducescatter
+from ..._keras import (
+    DistributedOptimizer,
+    allgather,
+    allreduce,
+    broadcast,
+    broadcast_global_variables,
+    load_model,
+    reducescatter,
+)
 from ..._keras import keras as _chosen
 from ..compression import Compression
 from ..mpi_ops import (
@@ -51,9 +60,13 @@ if _ours.__version__.partition(".")[0] != _chosen.__version__.partition(".")[0]:
     )
 
 __all__ = [
-    "Adasum", "Average", "Compression", "DistributedOptimizer", "ProcessSet", "Sum", "add_process_set", "allgather", "allreduce",
-    "broadcast", "broadcast_global_variables", "callbacks", "ccl_built", "cross_rank", "cross_size", "cuda_built", "ddl_built",
-    "elastic", "global_process_set", "gloo_built", "gloo_enabled", "init", "is_homogeneous", "is_initialized", "load_model",
-    "local_rank", "local_size", "mpi_built", "mpi_enabled", "mpi_threads_supported", "nccl_built", "rank", "reducescatter",
+    "Adasum", "Average", "Compression", "DistributedOptimizer", "ProcessSet", "Sum", "add_process_set", "allgather",
+    "allreduce",
+    "broadcast", "broadcast_global_variables", "callbacks", "ccl_built", "cross_rank", "cross_size", "cuda_built",
+    "ddl_built",
+    "elastic", "global_process_set", "gloo_built", "gloo_enabled", "init", "is_homogeneous", "is_initialized",
+    "load_model",
+    "local_rank", "local_size", "mpi_built", "mpi_enabled", "mpi_threads_supported", "nccl_built", "rank",
+    "reducescatter",
     "remove_process_set", "rocm_built", "shutdown", "size", "start_timeline", "stop_timeline",
 ]  # fmt: skip

@@ -16,7 +16,8 @@ __all__ = ["TorchState"]
 
 
 class _Handler:
-    """How one kind of value is saved, restored and sent; sync() saves nothing: half of another rank's state is worth nothing."""
+    """How one kind of value is saved, restored and sent; sync() saves nothing: half of another rank's state is worth
+    nothing."""
 
     root = 0  # whose value sync() spreads
 
@@ -79,7 +80,9 @@ class TorchState(ObjectState):
     Modules, optimizers and samplers are handled as such, everything else is an object to copy.
     """
 
-    def __init__(self, model: torch.nn.Module | None = None, optimizer: torch.optim.Optimizer | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, model: torch.nn.Module | None = None, optimizer: torch.optim.Optimizer | None = None, **kwargs: Any
+    ) -> None:
         if model is not None:
             kwargs["model"] = model
         if optimizer is not None:

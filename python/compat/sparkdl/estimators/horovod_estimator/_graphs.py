@@ -1,4 +1,5 @@
-"""The graphs that a model_fn makes: placeholders for rows, one graph a mode, and the SavedModel with what is asked of it later."""
+"""The graphs that a model_fn makes: placeholders for rows, one graph a mode, and the SavedModel with what is asked of
+it later."""
 
 from __future__ import annotations
 
@@ -32,14 +33,20 @@ class Feeds:
     def place(self, name: str) -> Any:
         """A placeholder in the current graph."""
         kind = tf.string if self.kinds[name].kind == "O" else tf.as_dtype(self.kinds[name])
-        return v1.placeholder(kind, (None, *self.widths[name]), name=f"rows/{''.join(c if c.isalnum() else '_' for c in name)}")
+        return v1.placeholder(
+            kind, (None, *self.widths[name]), name=f"rows/{''.join(c if c.isalnum() else '_' for c in name)}"
+        )
 
     def places(self, labels: bool) -> tuple[dict[str, Any], dict[str, Any], Any]:
         """Placeholders by column; features by their names; the labels."""
         columns = {c: self.place(c) for c in self.mapping}
         if labels and self.label and self.label not in columns:
             columns[self.label] = self.place(self.label)
-        return columns, {name: columns[c] for c, name in self.mapping.items()}, columns[self.label] if labels and self.label else None
+        return (
+            columns,
+            {name: columns[c] for c, name in self.mapping.items()},
+            columns[self.label] if labels and self.label else None,
+        )
 
     def given(self, columns: Mapping[str, Any], rows: Mapping[str, np.ndarray], at: Any) -> dict[Any, np.ndarray]:
         """What is fed for some rows."""
@@ -55,7 +62,9 @@ def call(job: Any, features: Any, labels: Any, mode: str, config: Any) -> Any:
         given["labels"] = labels
     spec = job.model_fn(features=features, **{k: v for k, v in given.items() if every or k in wanted})
     if not hasattr(spec, "train_op") or not hasattr(spec, "predictions"):
-        raise ValueError(f"modelFn returned a {type(spec).__name__} for mode {mode!r}; return tf.estimator.EstimatorSpec(mode, …)")
+        raise ValueError(
+            f"modelFn returned a {type(spec).__name__} for mode {mode!r}; return tf.estimator.EstimatorSpec(mode, …)"
+        )
     return spec
 
 
@@ -78,7 +87,9 @@ class Evaluation:
             self.columns, features, labels = feeds.places(labels=True)
             spec = call(job, features, labels, estimator.ModeKeys.EVAL, config)
             if spec.loss is None:
-                raise ValueError("modelFn returned no loss for mode 'eval'; give EstimatorSpec(mode, loss=…), or leave isValidationCol out")
+                raise ValueError(
+                    "modelFn returned no loss for mode 'eval'; give EstimatorSpec(mode, loss=…), or leave isValidationCol out"
+                )
             self.loss, self.metrics = spec.loss, dict(spec.eval_metric_ops or {})
             for name, pair in self.metrics.items():
                 if not isinstance(pair, tuple) or len(pair) != 2:
@@ -103,9 +114,13 @@ class Evaluation:
                 loss, rows = loss + float(one) * n, rows + n
             for i, v in enumerate(self.totals):
                 mine = np.asarray(self.session.run(v))
-                all_ = hora.allreduce(mine.astype(np.float64), hora.SUM, name=f"horovod_estimator.metric.{i}", named=True)
+                all_ = hora.allreduce(
+                    mine.astype(np.float64), hora.SUM, name=f"horovod_estimator.metric.{i}", named=True
+                )
                 v.load(np.asarray(all_).astype(mine.dtype), self.session)
-            both = hora.allreduce(np.array([loss, rows], dtype=np.float64), hora.SUM, name="horovod_estimator.loss", named=True)
+            both = hora.allreduce(
+                np.array([loss, rows], dtype=np.float64), hora.SUM, name="horovod_estimator.loss", named=True
+            )
             found = {name: float(self.session.run(value)) for name, (value, _) in self.metrics.items()}
         return {"loss": float(both[0] / max(1.0, float(both[1]))), **found}
 
@@ -142,7 +157,9 @@ class Export:
             signatures = {k: self._signature(_outputs(o)) for k, o in self.outputs.items()}
             key = v1.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
             own = {n or "predictions": tf.convert_to_tensor(p) for n, p in self.predictions.items()}
-            signatures.setdefault(key, signatures[next(iter(signatures))] if len(signatures) == 1 else self._signature(own))
+            signatures.setdefault(
+                key, signatures[next(iter(signatures))] if len(signatures) == 1 else self._signature(own)
+            )
             builder = v1.saved_model.Builder(path)
             builder.add_meta_graph_and_variables(session, ["serve"], signatures, main_op=v1.tables_initializer())
             builder.save()
@@ -153,7 +170,9 @@ class Export:
         os.rename(path, os.path.join(base, str(number)))
         shutil.rmtree(beside, ignore_errors=True)
         outputs = [(n, own[n or "predictions"].name, *_predicted(n, p)) for n, p in self.predictions.items()]
-        return Saved(os.path.join(base, str(number)), {c: p.name for c, p in self.columns.items()}, outputs, self.single)
+        return Saved(
+            os.path.join(base, str(number)), {c: p.name for c, p in self.columns.items()}, outputs, self.single
+        )
 
     def _signature(self, outputs: Mapping[str, Any]) -> Any:
         return v1.saved_model.signature_def_utils.predict_signature_def(

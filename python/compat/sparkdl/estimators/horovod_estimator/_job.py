@@ -1,4 +1,5 @@
-"""What HorovodEstimator sends to the ranks: a training function of hora.spark.Estimator. TensorFlow is imported there alone."""
+"""What HorovodEstimator sends to the ranks: a training function of hora.spark.Estimator. TensorFlow is imported there
+alone."""
 
 from __future__ import annotations
 

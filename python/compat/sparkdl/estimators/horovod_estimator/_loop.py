@@ -1,8 +1,10 @@
-"""A rank's part in HorovodEstimator.fit: steps of a session of TensorFlow 1, commits that all ranks agree on, and the model at last."""
+"""A rank's part in HorovodEstimator.fit: steps of a session of TensorFlow 1, commits that all ranks agree on, and the
+model at last."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import time
 from collections.abc import Mapping
@@ -19,6 +21,8 @@ from ._graphs import Evaluation, Export, Feeds, call
 from .estimator import SEAL
 
 __all__ = ["train"]
+
+HISTORY = "history.json"  # the file of modelDir that has the loss and the metrics of a fit's checkpoints
 
 v1: Any = tf.compat.v1
 _STILL = 1000  # steps after which a global step that has not moved never will
@@ -66,7 +70,9 @@ def _place() -> None:
 class _Training:
     """The graph for training and its session."""
 
-    def __init__(self, job: Any, t: Any, feeds: Feeds, estimator: Any, config: Any, evaluation: Evaluation | None) -> None:
+    def __init__(
+        self, job: Any, t: Any, feeds: Feeds, estimator: Any, config: Any, evaluation: Evaluation | None
+    ) -> None:
         self.job, self.t, self.feeds, self.config, self.evaluation = job, t, feeds, config, evaluation
         self.chief = hora.rank() == 0
         self.graph = tf.Graph()
@@ -76,7 +82,9 @@ class _Training:
             self.columns, features, labels = feeds.places(labels=True)
             self.spec = call(job, features, labels, estimator.ModeKeys.TRAIN, config)
             if self.spec.loss is None or self.spec.train_op is None:
-                raise ValueError("modelFn returned no loss or no train_op for mode 'train'; give EstimatorSpec(mode, loss=…, train_op=…)")
+                raise ValueError(
+                    "modelFn returned no loss or no train_op for mode 'train'; give EstimatorSpec(mode, loss=…, train_op=…)"
+                )
             v1.summary.scalar("loss", self.spec.loss)
             self.weights = v1.trainable_variables()
             self.saver: Any = None if self.spec.scaffold is None else self.spec.scaffold.saver
@@ -88,16 +96,24 @@ class _Training:
     def run(self) -> dict[str, np.ndarray]:
         """The steps; what the variables hold at last, on rank 0."""
         with self.graph.as_default():
-            hooks = [v1.train.NanTensorHook(self.spec.loss), hvd.BroadcastGlobalVariablesHook(0), *(self.spec.training_hooks or ())]
+            hooks = [
+                v1.train.NanTensorHook(self.spec.loss),
+                hvd.BroadcastGlobalVariablesHook(0),
+                *(self.spec.training_hooks or ()),
+            ]
             if self.chief:
                 hooks += [
-                    v1.train.SummarySaverHook(self.config.save_summary_steps, output_dir=self.job.folder, scaffold=self.scaffold),
+                    v1.train.SummarySaverHook(
+                        self.config.save_summary_steps, output_dir=self.job.folder, scaffold=self.scaffold
+                    ),
                     v1.train.StepCounterHook(self.config.log_step_count_steps, output_dir=self.job.folder),
                     *(self.spec.training_chief_hooks or ()),
                 ]
             folder = self.job.folder if self.chief else None
             try:
-                session = v1.train.SingularMonitoredSession(hooks, self.scaffold, config=self.config.session_config, checkpoint_dir=folder)
+                session = v1.train.SingularMonitoredSession(
+                    hooks, self.scaffold, config=self.config.session_config, checkpoint_dir=folder
+                )
             except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError) as e:
                 raise ValueError(
                     f"modelDir={self.job.folder!r} holds a checkpoint of another model ({str(e).splitlines()[0][:200]}); give another folder, or "
@@ -110,7 +126,11 @@ class _Training:
         begin = done = int(raw.run(self.step))
         most, loss, called = self.job.max_steps, None, 0
         if done >= most and self.chief:
-            print(f"modelDir={self.job.folder} is at step {done} already; give maxSteps={done + 1} or more to train on", flush=True)
+            print(
+                f"modelDir={self.job.folder} is at step {done} already; give maxSteps={done + 1} or more to train on",
+                flush=True,
+            )
+        self._restored(raw, done)
         self.begun = self._digests(raw)
         told = saved = time.monotonic()
         committed = -1 if done == 0 else done
@@ -118,7 +138,9 @@ class _Training:
             epoch, at = divmod(done, self.t.steps)
             if at == 0 or called == 0:
                 order = self.t.orders(epoch)
-            loss, _ = session.run([self.spec.loss, self.spec.train_op], self.feeds.given(self.columns, self.t.rows, order[at]))
+            loss, _ = session.run(
+                [self.spec.loss, self.spec.train_op], self.feeds.given(self.columns, self.t.rows, order[at])
+            )
             done, called = int(raw.run(self.step)), called + 1
             now = time.monotonic()
             if self.chief and now - told > 0.5:
@@ -153,7 +175,12 @@ class _Training:
     def _digests(self, raw: Any) -> np.ndarray:
         """A number for each weight's bytes."""
         values = raw.run(self.weights) if self.weights else []
-        return np.array([int.from_bytes(hashlib.blake2b(np.ascontiguousarray(v).tobytes(), digest_size=7).digest(), "big") for v in values])
+        return np.array(
+            [
+                int.from_bytes(hashlib.blake2b(np.ascontiguousarray(v).tobytes(), digest_size=7).digest(), "big")
+                for v in values
+            ]
+        )
 
     def _compare(self, raw: Any) -> None:
         """Raises where what has moved has moved to another place on each rank; single weights may be a rank's own."""
@@ -173,21 +200,47 @@ class _Training:
         """A checkpoint by rank 0, and a validation by all of them of just what it holds."""
         self._compare(raw)
         said: dict[str, float] = {"step": step, "loss": loss}
-        values: Mapping[str, np.ndarray] = {}
+        self.t.history.append(said)
         if self.chief:
             _same_folder(self.job)
+            self._keep_history()  # first: what it says of more steps than the checkpoint has is not read again
             self.saver.save(raw, os.path.join(self.job.folder, "model.ckpt"), global_step=step)
-            values = self._values(raw)
-        if self.evaluation is not None:
-            values = hora.broadcast_object(values, 0, name="horovod_estimator.values", named=True)
-            found = self.evaluation.run(self.t, values)
-            said |= {f"val_{k}": v for k, v in found.items()}
-            if self.chief:
-                self._events(found, step)
-        self.t.history.append(said)
+        self._validate(raw, said)
         if self.chief:
             numbers = ", ".join(f"{k} {v:.4g}" for k, v in said.items() if k != "step" and v == v)
             print(f"step {step} of {self.job.max_steps}: {numbers}", flush=True)
+
+    def _validate(self, raw: Any, said: dict[str, float]) -> None:
+        if self.evaluation is None:
+            return
+        values: Mapping[str, np.ndarray] = self._values(raw) if self.chief else {}
+        values = hora.broadcast_object(values, 0, name="horovod_estimator.values", named=True)
+        found = self.evaluation.run(self.t, values)
+        said |= {f"val_{k}": v for k, v in found.items()}
+        if self.chief:
+            self._keep_history()
+            self._events(found, int(said["step"]))
+
+    def _keep_history(self) -> None:
+        path = os.path.join(self.job.folder, HISTORY)
+        with open(path + "~", "w", encoding="utf-8") as f:
+            json.dump({"fit": self.job.seal, "history": self.t.history}, f)
+        os.replace(path + "~", path)
+
+    def _restored(self, raw: Any, done: int) -> None:
+        """Goes on with what this fit has committed before it was started anew."""
+        if self.chief:
+            try:
+                with open(os.path.join(self.job.folder, HISTORY), encoding="utf-8") as f:
+                    kept = json.load(f)
+            except FileNotFoundError:
+                kept = {"fit": "", "history": []}
+            if kept["fit"] == self.job.seal:
+                self.t.history[:] = [h for h in kept["history"] if h["step"] <= done]
+        last = self.t.history[-1] if self.t.history else {}
+        (unfinished,) = self._agreed(last.get("step") == done and not any(k.startswith("val_") for k in last))
+        if unfinished and self.evaluation is not None:  # it ended before that checkpoint's validation had
+            self._validate(raw, last or {"step": done})
 
     def _events(self, found: Mapping[str, float], step: int) -> None:
         if self.writer is None:

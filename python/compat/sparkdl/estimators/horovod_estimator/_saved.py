@@ -23,7 +23,9 @@ def values_of(column: np.ndarray) -> np.ndarray:
 class Saved:
     """A SavedModel that travels, asked with columns; its outputs come beside each other."""
 
-    def __init__(self, path: str, inputs: dict[str, str], outputs: list[tuple[str, str, int | None, str]], single: bool) -> None:
+    def __init__(
+        self, path: str, inputs: dict[str, str], outputs: list[tuple[str, str, int | None, str]], single: bool
+    ) -> None:
         self.inputs, self.outputs, self.single = inputs, outputs, single
         self.files: dict[str, bytes] = {}
         for where, _, names in os.walk(path):

@@ -64,8 +64,8 @@ for _name, (_, _doc) in PARAMS.items():
 class HorovodEstimator(_Saved, _Shared, Estimator):
     """Trains a model_fn on the rows of a Spark data frame, in several tasks at once; `fit` returns a TFTransformer.
 
-    model_fn wraps its optimizer in horovod.tensorflow's DistributedOptimizer. `fit` again with the same modelDir goes on from its
-    last checkpoint, until the global step is maxSteps.
+    model_fn wraps its optimizer in horovod.tensorflow's DistributedOptimizer. `fit` again with the same modelDir goes
+    on from its last checkpoint, until the global step is maxSteps.
 
     >>> estimator = HorovodEstimator(
     ...     modelFn=model_fn, featureMapping={"x": "x"}, modelDir="/dbfs/runs/first", labelCol="label", batchSize=64, maxSteps=500,
@@ -75,8 +75,10 @@ class HorovodEstimator(_Saved, _Shared, Estimator):
 
     @keyword_only
     def __init__(
-        self, *, modelFn: Any = None, featureMapping: Any = None, modelDir: Any = None, labelCol: Any = None, batchSize: Any = None,
-        maxSteps: Any = None, isValidationCol: Any = None, modelFnParams: Any = None, saveCheckpointsSecs: Any = None, np: Any = None,
+        self, *, modelFn: Any = None, featureMapping: Any = None, modelDir: Any = None, labelCol: Any = None,
+        batchSize: Any = None,
+        maxSteps: Any = None, isValidationCol: Any = None, modelFnParams: Any = None, saveCheckpointsSecs: Any = None,
+        np: Any = None,
         restarts: Any = None,
     ) -> None:  # fmt: skip
         super().__init__()
@@ -108,7 +110,9 @@ class HorovodEstimator(_Saved, _Shared, Estimator):
         s = {name: self.getOrDefault(name) for name in PARAMS}
         folder = _checked(s)
         if s["labelCol"] is not None and s["labelCol"] not in dataset.columns:
-            raise ValueError(f"the table has no label column {s['labelCol']!r}; it has {', '.join(dataset.columns[:20])}")
+            raise ValueError(
+                f"the table has no label column {s['labelCol']!r}; it has {', '.join(dataset.columns[:20])}"
+            )
         seal = secrets.token_hex(8)
         try:
             os.makedirs(folder, exist_ok=True)
@@ -119,11 +123,13 @@ class HorovodEstimator(_Saved, _Shared, Estimator):
                 f"modelDir={folder!r} cannot be written: {e.strerror or e}; give another folder, which all machines share"
             ) from e
         job = Job(
-            model_fn=s["modelFn"], mapping=dict(s["featureMapping"]), label=s["labelCol"], folder=folder, max_steps=s["maxSteps"],
+            model_fn=s["modelFn"], mapping=dict(s["featureMapping"]), label=s["labelCol"], folder=folder,
+            max_steps=s["maxSteps"],
             params=dict(s["modelFnParams"] or {}), seconds=float(s["saveCheckpointsSecs"]), seal=seal,
         )  # fmt: skip
         trainer = Trainer(
-            job, features=list(job.mapping), label=job.label or [], validation=s["isValidationCol"], batch_size=s["batchSize"],
+            job, features=list(job.mapping), label=job.label or [], validation=s["isValidationCol"],
+            batch_size=s["batchSize"],
             np=s["np"], restarts=s["restarts"], verbose=False,
         )  # fmt: skip
         fitted = trainer.fit(dataset)
@@ -136,12 +142,22 @@ def _checked(s: dict[str, Any]) -> str:
     """The folder of the model; raises where a Param is none."""
     function = s["modelFn"]
     if not callable(function):
-        raise ValueError("modelFn is missing; give model_fn(features, labels, mode, params, config), which returns an EstimatorSpec")
+        raise ValueError(
+            "modelFn is missing; give model_fn(features, labels, mode, params, config), which returns an EstimatorSpec"
+        )
     if inspect.isfunction(function) and "features" not in inspect.signature(function).parameters:
-        raise ValueError(f"modelFn {function.__name__} takes no argument `features`; write it as model_fn(features, labels, mode, params)")
+        raise ValueError(
+            f"modelFn {function.__name__} takes no argument `features`; write it as model_fn(features, labels, mode, params)"
+        )
     mapping = s["featureMapping"]
-    if not isinstance(mapping, Mapping) or not mapping or not all(isinstance(t, str) for kv in mapping.items() for t in kv):
-        raise ValueError(f"featureMapping={mapping!r}; give a mapping from column to the name that model_fn finds it by, as {{'x': 'x'}}")
+    if (
+        not isinstance(mapping, Mapping)
+        or not mapping
+        or not all(isinstance(t, str) for kv in mapping.items() for t in kv)
+    ):
+        raise ValueError(
+            f"featureMapping={mapping!r}; give a mapping from column to the name that model_fn finds it by, as {{'x': 'x'}}"
+        )
     if len(set(mapping.values())) < len(mapping):
         raise ValueError(f"featureMapping={mapping!r} gives two columns one name; give each its own")
     for name, least in (("batchSize", 1), ("maxSteps", 1), ("restarts", 0)):
@@ -167,8 +183,8 @@ def _checked(s: dict[str, Any]) -> str:
 class TFTransformer(_Saved, _Shared, Model):
     """What HorovodEstimator has fitted: it adds the column `predictions`, what model_fn predicts for a row.
 
-    A tensor of one number a row becomes a number, one of several an array, a mapping of tensors a struct. `history` has the
-    loss and the metrics of each checkpoint of the fit.
+    A tensor of one number a row becomes a number, one of several an array, a mapping of tensors a struct. `history` has
+    the loss and the metrics of each checkpoint of the fit.
     """
 
     def __init__(self, modelDir: str | None = None) -> None:
@@ -192,7 +208,9 @@ class TFTransformer(_Saved, _Shared, Model):
         saved = self._whole()
         (_, width, kind), *more = saved.columns()
         one = not more and width is None
-        known = "bigint" if kind in ("tinyint", "smallint", "int", "bigint") else kind if kind == "boolean" else "double"
+        known = (
+            "bigint" if kind in ("tinyint", "smallint", "int", "bigint") else kind if kind == "boolean" else "double"
+        )
         return One(saved) if one else saved, False, list(saved.inputs), known if one else "array<double>"
 
     def _transform(self, dataset: Any) -> Any:
@@ -203,7 +221,9 @@ class TFTransformer(_Saved, _Shared, Model):
         saved = self._whole()
         if "predictions" in dataset.columns:
             raise ValueError("TFTransformer: the table has a column 'predictions' already; rename or drop it")
-        found = predict(saved, dataset, features=list(saved.inputs), output=_HIDDEN, returns="array<double>", errors=None)
+        found = predict(
+            saved, dataset, features=list(saved.inputs), output=_HIDDEN, returns="array<double>", errors=None
+        )
         columns, at = [], 1
         for name, width, kind in saved.columns():
             one = F.element_at(_HIDDEN, at) if width is None else F.slice(F.col(_HIDDEN), at, width)

@@ -1,4 +1,5 @@
-"""What a model_fn needs of tf.estimator where TensorFlow has none any more (2.16 and later): the specification that it returns."""
+"""What a model_fn needs of tf.estimator where TensorFlow has none any more (2.16 and later): the specification that it
+returns."""
 
 from __future__ import annotations
 
@@ -38,8 +39,10 @@ class RunConfig:
 
     def __init__(
         self, model_dir: str | None = None, tf_random_seed: int | None = 1, save_summary_steps: int = 100,
-        save_checkpoints_steps: int | None = None, save_checkpoints_secs: float | None = None, session_config: Any = None,
-        keep_checkpoint_max: int = 5, log_step_count_steps: int = 100, is_chief: bool = True, num_worker_replicas: int = 1,
+        save_checkpoints_steps: int | None = None, save_checkpoints_secs: float | None = None,
+        session_config: Any = None,
+        keep_checkpoint_max: int = 5, log_step_count_steps: int = 100, is_chief: bool = True,
+        num_worker_replicas: int = 1,
         global_id_in_cluster: int = 0, **_: Any,
     ) -> None:  # fmt: skip
         self.model_dir, self.tf_random_seed, self.save_summary_steps = model_dir, tf_random_seed, save_summary_steps
@@ -77,13 +80,19 @@ class RegressionOutput(_Output):
 
 
 export = types.SimpleNamespace(
-    PredictOutput=PredictOutput, ClassificationOutput=ClassificationOutput, RegressionOutput=RegressionOutput, ExportOutput=_Output
+    PredictOutput=PredictOutput,
+    ClassificationOutput=ClassificationOutput,
+    RegressionOutput=RegressionOutput,
+    ExportOutput=_Output,
 )
 
 _CANNED = (
-    "DNNClassifier", "DNNRegressor", "DNNEstimator", "LinearClassifier", "LinearRegressor", "LinearEstimator", "DNNLinearCombinedClassifier",
-    "DNNLinearCombinedRegressor", "DNNLinearCombinedEstimator", "BaselineClassifier", "BaselineRegressor", "BaselineEstimator",
-    "BoostedTreesClassifier", "BoostedTreesRegressor", "BoostedTreesEstimator", "Estimator", "Head", "BinaryClassHead", "MultiClassHead",
+    "DNNClassifier", "DNNRegressor", "DNNEstimator", "LinearClassifier", "LinearRegressor", "LinearEstimator",
+    "DNNLinearCombinedClassifier",
+    "DNNLinearCombinedRegressor", "DNNLinearCombinedEstimator", "BaselineClassifier", "BaselineRegressor",
+    "BaselineEstimator",
+    "BoostedTreesClassifier", "BoostedTreesRegressor", "BoostedTreesEstimator", "Estimator", "Head", "BinaryClassHead",
+    "MultiClassHead",
     "MultiLabelHead", "RegressionHead", "LogisticRegressionHead", "MultiHead", "PoissonRegressionHead",
 )  # fmt: skip
 

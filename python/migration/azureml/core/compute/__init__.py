@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from hora.server import ServerError
 
+from ..._absent import absent
 from ..._refuse import internal, notice, unused
 from ...exceptions import ComputeTargetException, UserErrorException
 from ._sizes import SIZES
@@ -70,12 +71,26 @@ def _pool(workspace: Workspace, name: str) -> dict[str, Any] | None:
     return next((p for p in workspace.client.pools() if p["name"] == name.lower()), None)
 
 
+def gpus_of(workspace: Workspace, pool: str) -> int:
+    """How many GPUs each of a pool's nodes has, at least: those that are there, else those that will be made."""
+    there = [n.get("gpus", 0) for n in _nodes(workspace, pool)]
+    if not there:
+        there = [((_pool(workspace, pool) or {}).get("node") or {}).get("gpus", 0)]
+    return min(there)
+
+
 def _node_size(workspace: Workspace, vm_size: str, most: int) -> dict[str, int]:
     """What each of a pool's nodes is: of the size's cores, and of no more memory and GPUs than this machine has."""
     machine = next(iter(_nodes(workspace, "default")), {})
     size = SIZES.get(vm_size.lower())
     if size is None:
-        return {"cores": max(machine.get("slots", 1) // max(most, 1), 1)}
+        cores = max(machine.get("slots", 1) // max(most, 1), 1)
+        if vm_size:
+            notice(
+                f"vm_size {vm_size} is no size that is known here: each node has its share of the server's machine, "
+                f"{cores} core{'s' * (cores != 1)}; AmlCompute.supported_vmsizes lists those that are"
+            )
+        return {"cores": cores}
     of = {"cores": size.cores, "gpus": min(size.gpus, machine.get("gpus", 0))}
     if machine.get("memory"):
         of["memory"] = min(size.memory << 30, machine["memory"])
@@ -86,12 +101,15 @@ def _make_pool(workspace: Workspace, name: str, asked: Provisioning) -> bool:
     """Makes the pool of a compute target, or changes it; False where the caller may not."""
     size = _node_size(workspace, asked.vm_size, asked.max_nodes)
     bounds = {"min": asked.min_nodes, "max": max(asked.max_nodes, 1), "idle": float(max(asked.idle_seconds, 1))}
-    try:
-        made = workspace.client.add_pool(name.lower(), "local", node=size, **bounds)
+    there = _pool(workspace, name) or {}
+    try:  # for whose jobs it is stays
+        made = workspace.client.add_pool(name.lower(), "local", node=size, projects=there.get("projects"), **bounds)
     except ServerError as e:
         if e.status != 403:
             raise ComputeTargetException(f"make the compute target {name}: {e}") from e
-        notice(f"the compute target {name} is the server's pool default, this machine as it is: to make a pool asks for an administrator")
+        notice(
+            f"the compute target {name} is the server's pool default, this machine as it is: to make a pool asks for an administrator"
+        )
         return False
     if made.get("warning"):
         notice(f"the compute target {name}: {made['warning']}")
@@ -109,7 +127,9 @@ class ComputeTarget:
         kept = workspace._kept("computes").get(name)
         own = _pool(workspace, name) is not None
         if kept is None and not own:
-            raise ComputeTargetException(f"there is no compute target {name} in workspace {workspace.name}: ComputeTarget.create makes one")
+            raise ComputeTargetException(
+                f"there is no compute target {name} in workspace {workspace.name}: ComputeTarget.create makes one"
+            )
         kept = kept or {}
         self.workspace, self.name, self.type, self.location = workspace, name, "AmlCompute", workspace.location
         self.vm_size = kept.get("vm_size", "")
@@ -119,7 +139,9 @@ class ComputeTarget:
         self._own = own and self._pool != "default"
 
     def __repr__(self) -> str:
-        return f"AmlCompute(workspace={self.workspace!r}, name={self.name}, type=AmlCompute, provisioning_state=Succeeded)"
+        return (
+            f"AmlCompute(workspace={self.workspace!r}, name={self.name}, type=AmlCompute, provisioning_state=Succeeded)"
+        )
 
     @staticmethod
     def create(workspace: Workspace, name: str, provisioning_configuration: Provisioning) -> ComputeTarget:
@@ -143,13 +165,16 @@ class ComputeTarget:
     @staticmethod
     def list(workspace: Workspace) -> list[ComputeTarget]:
         """The server's pools, and what create has made."""
-        names = dict.fromkeys([*(p["name"] for p in workspace.client.pools()), *workspace._kept("computes")])
+        pools = [p for p in workspace.client.pools() if workspace.name in p.get("projects", [workspace.name])]
+        names = dict.fromkeys([*(p["name"] for p in pools), *workspace._kept("computes")])
         return [ComputeTarget(workspace, n) for n in names]
 
     @staticmethod
     def attach(*_: Any, **__: Any) -> NoReturn:
         """Refused."""
-        raise UserErrorException("ComputeTarget.attach is not in hora-azureml: a machine becomes a node of the server, see docs/server.md")
+        raise UserErrorException(
+            "ComputeTarget.attach is not in hora-azureml: a machine becomes a node of the server, see docs/server.md"
+        )
 
     def wait_for_completion(
         self,
@@ -186,23 +211,45 @@ class ComputeTarget:
 
     def list_nodes(self) -> list[dict[str, Any]]:
         """The nodes."""
-        return [{"nodeId": n["name"], "nodeState": "running" if n["jobs"] else "idle"} for n in _nodes(self.workspace, self._pool)]
+        return [
+            {"nodeId": n["name"], "nodeState": "running" if n["jobs"] else "idle"}
+            for n in _nodes(self.workspace, self._pool)
+        ]
 
     def update(
-        self, min_nodes: int | None = None, max_nodes: int | None = None, idle_seconds_before_scaledown: int | None = None, **_: Any
+        self,
+        min_nodes: int | None = None,
+        max_nodes: int | None = None,
+        idle_seconds_before_scaledown: int | None = None,
+        **given: Any,
     ) -> None:
-        """Keeps other bounds."""
+        """Gives the pool that create has made other bounds; other pools of the server stay as they are, which is said."""
+        internal(type(self).update, "AmlCompute.update", given)
+        if not self._made():
+            self._stays("hora pool add")
+            return
         new = {"min_nodes": min_nodes, "max_nodes": max_nodes, "idle_seconds": idle_seconds_before_scaledown}
         with self.workspace._changing("computes") as kept:
             one = kept.setdefault(self.name, {"vm_size": self.vm_size, "vm_priority": "dedicated"})
             one |= {k: v for k, v in new.items() if v is not None}
             now = dict(one)
-        if now.get("made"):
-            _make_pool(self.workspace, self.name, Provisioning(**{k: v for k, v in now.items() if k != "made"}))
+        _make_pool(self.workspace, self.name, Provisioning(**{k: v for k, v in now.items() if k != "made"}))
+
+    def _made(self) -> bool:
+        """Whether this user's create has made the pool."""
+        return bool(self.workspace._kept("computes").get(self.name, {}).get("made"))
+
+    def _stays(self, instead: str) -> None:
+        notice(
+            f"the compute target {self.name} is the server's pool {self._pool}, which no ComputeTarget.create of yours "
+            f"has made here: it stays as it is, and an administrator changes that with {instead} {self._pool}"
+        )
 
     def delete(self) -> None:
-        """Removes the pool that create has made; other pools of the server stay."""
-        if self.workspace._kept("computes").get(self.name, {}).get("made"):
+        """Removes the pool that create has made; other pools of the server stay, which is said."""
+        if not self._made():
+            self._stays("hora pool remove")
+        else:
             try:
                 self.workspace.client.remove_pool(self.name.lower())
             except ServerError as e:
@@ -247,9 +294,12 @@ class AmlCompute(ComputeTarget):
     ) -> Provisioning:
         """What ComputeTarget.create takes: a size of nodes and bounds on their number."""
         elsewhere = {
-            "admin_username": admin_username, "admin_user_password": admin_user_password, "admin_user_ssh_key": admin_user_ssh_key,
-            "vnet_resourcegroup_name": vnet_resourcegroup_name, "vnet_name": vnet_name, "subnet_name": subnet_name, "location": location,
-            "remote_login_port_public_access": remote_login_port_public_access, "identity_type": identity_type, "identity_id": identity_id,
+            "admin_username": admin_username, "admin_user_password": admin_user_password,
+            "admin_user_ssh_key": admin_user_ssh_key,
+            "vnet_resourcegroup_name": vnet_resourcegroup_name, "vnet_name": vnet_name, "subnet_name": subnet_name,
+            "location": location,
+            "remote_login_port_public_access": remote_login_port_public_access, "identity_type": identity_type,
+            "identity_id": identity_id,
         }  # fmt: skip
         unused("AmlCompute.provisioning_configuration", elsewhere)
         if vm_priority not in ("dedicated", "lowpriority"):
@@ -265,8 +315,7 @@ class AmlCompute(ComputeTarget):
         return [{"name": s.name, "vCPUs": s.cores, "gpus": s.gpus, "memoryGB": float(s.memory)} for s in SIZES.values()]
 
 
-_INSTEAD = "take AmlCompute: a name for a pool of the server"
-__getattr__ = internal("azureml.core.compute", _INSTEAD)
+__getattr__ = absent(__name__)
 
 
 @dataclass

@@ -164,7 +164,9 @@ class ComputeService:
     def _all_workers(self, i: int, patience: float) -> Any:
         if self._until(lambda: len(self._workers[i]) >= self._each, patience):
             return None
-        return {"late": f"Timed out waiting for workers of dispatcher {i} to register: {len(self._workers[i])} of {self._each} have"}
+        return {
+            "late": f"Timed out waiting for workers of dispatcher {i} to register: {len(self._workers[i])} of {self._each} have"
+        }
 
     def _shutdown(self) -> Any:
         self.shutdown()
@@ -194,7 +196,9 @@ _CALLS: dict[str, Callable[..., Any]] = {
 class ComputeClient:
     """Speaks to a ComputeService; one connection a call, so that a call that waits keeps nobody else from asking."""
 
-    def __init__(self, compute_addresses: Mapping[str, Sequence[tuple[str, int]]], key: bytes, verbose: int = 1) -> None:
+    def __init__(
+        self, compute_addresses: Mapping[str, Sequence[tuple[str, int]]], key: bytes, verbose: int = 1
+    ) -> None:
         self._at = [(a, p) for held in compute_addresses.values() for a, p in held]
         self._key = key
         self._attending: socket.socket | None = None

@@ -21,5 +21,7 @@ def get_env_rank_and_size() -> tuple[int, int]:
         if r is not None and s is not None:
             return int(r), int(s)
         if r is not None or s is not None:
-            raise RuntimeError(f"environment has {rank}={r} but {size}={s}: the launcher sets both; set both or neither")
+            raise RuntimeError(
+                f"environment has {rank}={r} but {size}={s}: the launcher sets both; set both or neither"
+            )
     return 0, 1

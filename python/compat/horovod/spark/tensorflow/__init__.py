@@ -1,0 +1,1 @@
+"""TensorFlow's data service on a Spark cluster: `compute_worker`."""
