@@ -1,13 +1,17 @@
-"""hora.dataset beside pyarrow, Polars, torch's DataLoader and, where they are installed, Petastorm, WebDataset and MosaicML.
+"""hora.dataset beside pyarrow, Polars, torch's DataLoader and, where they are installed, Petastorm, WebDataset and
+MosaicML.
 
     make deps build
-    python bench/data_bench.py [--rounds 5] [--only tabular,decode] [--folder FOLDER] [--petastorm PYTHON] [--others PYTHON]
+    python bench/data_bench.py [--rounds 5] [--only tabular,decode] [--folder FOLDER]
+                               [--petastorm PYTHON] [--others PYTHON]
 
-Each contestant is a process of its own that waits for its turns; in a round every one of them goes over the same files, which lie
-in the page cache, so that what the machine does meanwhile meets all. The first round compares what they have read (rows, and the sum of all
-values) and is not counted. What is compared are processor seconds, those of worker processes included; ratios are medians over the rounds
-with their quartiles. Everything runs with one thread where it can be told to.
-Petastorm needs an environment of its own (petastorm 0.13.1 with pyarrow 12.0.1, numpy 1.26.4, pandas 1.5.3), WebDataset and MosaicML another.
+Each contestant is a process of its own that waits for its turns; in a round every one of them goes over the same files,
+which lie in the page cache, so that what the machine does meanwhile meets all. The first round compares what they have
+read (rows, and the sum of all values) and is not counted. What is compared are processor seconds, those of worker
+processes included; ratios are medians over the rounds with their quartiles. Everything runs with one thread where it
+can be told to.
+Petastorm needs an environment of its own (petastorm 0.13.1 with pyarrow 12.0.1, numpy 1.26.4, pandas 1.5.3), WebDataset
+and MosaicML another.
 """
 
 from __future__ import annotations
@@ -30,7 +34,8 @@ PARTS: dict[str, tuple[list[str], list[tuple[str, str, float]]]] = {
     "tabular": (
         [
             "hora, shuffled", "hora, shuffled, all rows held", "hora, file order", "pyarrow in this process, shuffled",
-            "DataLoader, 2 workers with pyarrow, shuffled", "Petastorm, shuffled (queue of 200,000)", "Petastorm, rows in file order",
+            "DataLoader, 2 workers with pyarrow, shuffled", "Petastorm, shuffled (queue of 200,000)",
+            "Petastorm, rows in file order",
         ],
         [
             ("hora, shuffled", "Petastorm, shuffled (queue of 200,000)", 10),
@@ -50,7 +55,8 @@ PARTS: dict[str, tuple[list[str], list[tuple[str, str, float]]]] = {
     "samples": (
         ["hora, 11 kB samples", "WebDataset, 11 kB samples", "MosaicML, 11 kB samples", "Petastorm, 11 kB samples"],
         [
-            ("hora, 11 kB samples", "WebDataset, 11 kB samples", 15), ("hora, 11 kB samples", "MosaicML, 11 kB samples", 15),
+            ("hora, 11 kB samples", "WebDataset, 11 kB samples", 15),
+            ("hora, 11 kB samples", "MosaicML, 11 kB samples", 15),
             ("hora, 11 kB samples", "Petastorm, 11 kB samples", 2),
         ],
     ),
@@ -181,7 +187,8 @@ def measure(part: str, folder: Path, options: argparse.Namespace) -> dict[str, l
 
 def page(part: str, took: dict[str, list[dict]]) -> list[str]:
     """The part as tables of Markdown."""
-    # With a core of its own the training thread takes as long as it takes of a processor, and loading takes the spare one.
+    # With a core of its own the training thread takes as long as it takes of a processor, and loading takes the spare
+    # one.
     clock = "main" if part == "training" else "cpu"
     lines = [
         f"## {part}",

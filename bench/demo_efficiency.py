@@ -3,8 +3,9 @@
     python bench/demo_efficiency.py bin/hora [rounds]
 
 Both kinds run in turn, bound to cores 0 and 1, under SCHED_RR where allowed. Seconds per step, of the slower process;
-the efficiency of a round is the free processes' time over the ranks'. The ranks must end with equal weights, and two epochs
-with the loss of one process on the whole batch, to a part in 100,000 (seen: 3e-8). On a machine with other work compare the fastest rounds.
+the efficiency of a round is the free processes' time over the ranks'. The ranks must end with equal weights, and two
+epochs with the loss of one process on the whole batch, to a part in 100,000 (seen: 3e-8). On a machine with other work
+compare the fastest rounds.
 """
 
 import json
@@ -26,7 +27,8 @@ def check(hora):
     """Whether the ranks train what one process would: ranks that each kept to their own half end elsewhere."""
     worker = [hora, "demo-worker", "--batch", "64", "--epochs", "2"]
     one, two = (
-        records(subprocess.run([*start, *worker], stdout=subprocess.PIPE, text=True, check=True).stdout) for start in ([], [hora, "run", "-np", "2", "--no-tag"])
+        records(subprocess.run([*start, *worker], stdout=subprocess.PIPE, text=True, check=True).stdout)
+        for start in ([], [hora, "run", "-np", "2", "--no-tag"])
     )
     want = [r["loss"] for r in one if r["kind"] == "epoch"][-1]
     got = [r["loss"] for r in two if r["kind"] == "epoch" and r["epoch"] == 2]

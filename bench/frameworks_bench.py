@@ -1,13 +1,15 @@
-"""What communication costs inside compiled steps of TensorFlow, Keras and JAX: hora beside what the frameworks bring themselves.
+"""What communication costs inside compiled steps of TensorFlow, Keras and JAX: hora beside what the frameworks bring
+themselves.
 
-Two ranks, each bound to one core, with one thread each, take turns in interleaved rounds; ratios are medians over the rounds, with the
-quartiles beside them. Everything is checked while it is measured (bench/checks.py): chains and trainings that come out wrong have no figure.
+Two ranks, each bound to one core, with one thread each, take turns in interleaved rounds; ratios are medians over the
+rounds, with the quartiles beside them. Everything is checked while it is measured (bench/checks.py): chains and
+trainings that come out wrong have no figure.
 
-    make deps build                                             # the frameworks, and the library beside python/hora (make wheel does too)
+    make deps build           # the frameworks, and the library beside python/hora (make wheel does too)
     python bench/frameworks_bench.py [--rounds 7] [--only tf,jax,fit,steps,kill] [--json FILE]
 
-tf and jax are chains of 20 all-reduces in one compiled step; fit is a step of Keras' fit; steps are 100 steps beside one process on the joined
-batch; kill is `kill -9` inside a step.
+tf and jax are chains of 20 all-reduces in one compiled step; fit is a step of Keras' fit; steps are 100 steps beside
+one process on the joined batch; kill is `kill -9` inside a step.
 """
 
 from __future__ import annotations

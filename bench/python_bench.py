@@ -2,12 +2,12 @@
 
     python bench/python_bench.py [--rounds 15] [--write bench/results/python_<hardware>_<date>.md]
 
-Starts two ranks with mpirun, each bound to a core. In every round each library reduces an array some times in place. Before each
-timed call the array is rewritten and the ranks meet; every result is checked, as bench/checks.py says; what is reported are medians
-of the slower rank over the rounds, and medians and quartiles of the rounds' ratios. gloo runs over loopback TCP: it has no shared memory.
-mpi4py runs under each of Open MPI's settings below, and the one that is best at a size is the one reported. While it is timed, every thread of
-both processes is in one real-time scheduler class (as root), so that other programs of the machine do not count; it leaves the class between
-the parts.
+Starts two ranks with mpirun, each bound to a core. In every round each library reduces an array some times in place.
+Before each timed call the array is rewritten and the ranks meet; every result is checked, as bench/checks.py says; what
+is reported are medians of the slower rank over the rounds, and medians and quartiles of the rounds' ratios. gloo runs
+over loopback TCP: it has no shared memory. mpi4py runs under each of Open MPI's settings below, and the one that is
+best at a size is the one reported. While it is timed, every thread of both processes is in one real-time scheduler
+class (as root), so that other programs of the machine do not count; it leaves the class between the parts.
 """
 
 from __future__ import annotations
@@ -126,7 +126,8 @@ def rank_main(rounds: int, only: str) -> None:
         work = contestants(world, nbytes, only)
         for i in range(rounds):
             for name, (call, array) in work.items():
-                times.setdefault(name, {}).setdefault(nbytes, []).append(part(world, name, nbytes, call, array, i * (SIZES[nbytes] + 5)))
+                took = part(world, name, nbytes, call, array, i * (SIZES[nbytes] + 5))
+                times.setdefault(name, {}).setdefault(nbytes, []).append(took)
     if world.rank == 0:
         print(json.dumps(times))
     if only != "numpy":
@@ -136,8 +137,8 @@ def rank_main(rounds: int, only: str) -> None:
 
 
 def start_up(repeats: int) -> dict[str, list[float]]:
-    """Seconds from the start of two processes, bound and in the real-time class, to their end: with hora's first sum, and with
-    the framework's import alone."""
+    """Seconds from the start of two processes, bound and in the real-time class, to their end: with hora's first sum,
+    and with the framework's import alone."""
     import hora
 
     programs = {
@@ -158,7 +159,8 @@ def start_up(repeats: int) -> dict[str, list[float]]:
         for i in range(repeats):
             for name, program in programs.items():
                 common = {
-                    "HORA_SIZE": "2", "HORA_LOCAL_SIZE": "2", "HORA_ADDR": f"127.0.0.1:{20000 + os.getpid() % 20000 + i}",
+                    "HORA_SIZE": "2", "HORA_LOCAL_SIZE": "2",
+                    "HORA_ADDR": f"127.0.0.1:{20000 + os.getpid() % 20000 + i}",
                     "HORA_SERVE": "1", "HORA_SECRET_FILE": str(secret), "HORA_JOB": f"start-{i}", "PYTHONPATH": path,
                 }  # fmt: skip
                 begun = time.perf_counter()

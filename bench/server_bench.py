@@ -1,11 +1,12 @@
-"""The figures of the server beside Slurm, Ray's jobs and MLflow's server, in turn on one machine; prints tables for bench/results.
+"""The figures of the server beside Slurm, Ray's jobs and MLflow's server, in turn on one machine; prints tables for
+bench/results.
 
     python3 bench/server_bench.py PROGRAMS PEERS [part …]
 
-PROGRAMS is a folder with hora and horad, PEERS an environment of Python with ray and mlflow; Slurm is Debian's. Parts: first, trues,
-metrics; without one all of them. Each peer has its best day: Slurm an array, passes of its scheduler as often as it makes them, and
-srun beside sbatch, Ray its client in a process that stays, MLflow batches of 1,000 values, which is the most that it takes. What each has done is
-counted in the run.
+PROGRAMS is a folder with hora and horad, PEERS an environment of Python with ray and mlflow; Slurm is Debian's. Parts:
+first, trues, metrics; without one all of them. Each peer has its best day: Slurm an array, passes of its scheduler as
+often as it makes them, and srun beside sbatch, Ray its client in a process that stays, MLflow batches of 1,000 values,
+which is the most that it takes. What each has done is counted in the run.
 """
 
 from __future__ import annotations
@@ -242,7 +243,8 @@ PartitionName=all Nodes=ALL Default=YES State=UP
 
 
 class Srun:
-    """Slurm where somebody stays for each job: it is started at once, where one of sbatch waits for a pass of once a second."""
+    """Slurm where somebody stays for each job: it is started at once, where one of sbatch waits for a pass of once a
+    second."""
 
     name = "Slurm, srun"
 

@@ -1,4 +1,5 @@
-"""The figures of hora.spark on one local cluster, each verified in the run; prints a table for bench/results (about 6 minutes).
+"""The figures of hora.spark on one local cluster, each verified in the run; prints a table for bench/results (about 6
+minutes).
 
     $(sh tools/deps.sh path spark-4)/bin/python bench/spark_bench.py [part …]
 

@@ -1,9 +1,11 @@
-"""Rows into the ranks of an Estimator, many models on partitions, predictions: hora.spark beside what one would write by hand.
+"""Rows into the ranks of an Estimator, many models on partitions, predictions: hora.spark beside what one would write
+by hand.
 
     $(sh tools/deps.sh path spark-4)/bin/python bench/spark_ml_bench.py [part …]
 
-Parts: rows, partitions, predictions; without one all of them. One local cluster and one session; turns are interleaved and the
-results compared in the run. The ensembles' accuracy and the killed fits are tests: test_ensemble.py, test_estimator.py (HORA_SOAK=1).
+Parts: rows, partitions, predictions; without one all of them. One local cluster and one session; turns are interleaved
+and the results compared in the run. The ensembles' accuracy and the killed fits are tests: test_ensemble.py,
+test_estimator.py (HORA_SOAK=1).
 """
 
 import itertools
@@ -120,7 +122,8 @@ def rows(spark, folder):
         return lambda columns: columns["f0"]
 
     def fit():
-        fitted = hora.spark.Estimator(train, features=[f"f{i}" for i in range(WIDE)], label=[], np=2, verbose=False).fit(frame)
+        features = [f"f{i}" for i in range(WIDE)]
+        fitted = hora.spark.Estimator(train, features=features, label=[], np=2, verbose=False).fit(frame)
         return {"total": fitted.history[0]["total"]}
 
     def job(pieces, *args, **more):
@@ -146,7 +149,8 @@ def rows(spark, folder):
         return {}
 
     turns = {
-        loader: job(of_loader, path), parquet: reads, data: job(of_frame, dataframe=frame), staged: write_and_read, whole: fit, own: summed,
+        loader: job(of_loader, path), parquet: reads, data: job(of_frame, dataframe=frame), staged: write_and_read,
+        whole: fit, own: summed,
     }  # fmt: skip
     said = taken(turns, times)
     assert len({v["total"] for v in said.values() if v}) == 1 and said[data]["rows"] == many == said[parquet]["rows"], said
@@ -166,7 +170,8 @@ def partitions(spark, _):
     from pyspark.sql import functions as F
 
     names = [f"f{i}" for i in range(20)]
-    made = spark.range(100_000, numPartitions=4).select((F.col("id") % 100).cast("int").alias("part"), *[F.rand(i).alias(n) for i, n in enumerate(names)])
+    columns = [F.rand(i).alias(n) for i, n in enumerate(names)]
+    made = spark.range(100_000, numPartitions=4).select((F.col("id") % 100).cast("int").alias("part"), *columns)
     frame = made.withColumn("label", (F.col("f0") + F.col("f1") > 1).cast("int")).cache()
     frame.count()
     settings = {"n_estimators": 20, "max_depth": 4, "n_jobs": 1}
@@ -187,7 +192,8 @@ def partitions(spark, _):
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         base = xgboost.XGBClassifier(**settings)
         fitted = hora.spark.PartitionEnsemble(base, n=100, by="part", features=names, label="label").fit(frame)
-        grew.append((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, sum(len(pickle.dumps(m)) for m in fitted.models)))
+        now = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        grew.append((now - before, sum(len(pickle.dumps(m)) for m in fitted.models)))
         return {"models": len(fitted.models)}
 
     times = {}

@@ -2,9 +2,10 @@
 
     HOROVOD_TIMELINE=DYNAMIC hora run -np 2 --bind core python bench/timeline_bench.py [pairs] [steps]
 
-Each turn is a number of steps with the timeline and as many without, in changing order; stopping, which writes the rest of the file,
-counts as part of the steps with it. Ten steps before must lead where one process on the joined batch gets, within checks.BOUND, and the ranks' weights
-be equal at the end. As root the turns run under SCHED_RR with a rest after each, so that other programs do not disturb them.
+Each turn is a number of steps with the timeline and as many without, in changing order; stopping, which writes the rest
+of the file, counts as part of the steps with it. Ten steps before must lead where one process on the joined batch gets,
+within checks.BOUND, and the ranks' weights be equal at the end. As root the turns run under SCHED_RR with a rest after
+each, so that other programs do not disturb them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""What communication costs a PyTorch program: hora, Horovod's names on hora, DDP on hora, and over gloo DDP and one flat all_reduce by hand.
+"""What communication costs a PyTorch program: hora, Horovod's names on hora, DDP on hora, and over gloo DDP and one
+flat all_reduce by hand.
 
 Starts two ranks, each bound to one core, and measures in interleaved rounds; the two ranks that train without
-communication are the reference, per step the slower of the two. gloo runs over loopback TCP: it has no shared memory. The
-ranks' weights must be equal after each round, and at the beginning and the end those of DDP on gloo and of one process on the
-joined batch, within checks.BOUND. Calls rewrite their inputs and are checked as bench/checks.py says. Times are taken under SCHED_RR, in bursts.
+communication are the reference, per step the slower of the two. gloo runs over loopback TCP: it has no shared memory.
+The ranks' weights must be equal after each round, and at the beginning and the end those of DDP on gloo and of one
+process on the joined batch, within checks.BOUND. Calls rewrite their inputs and are checked as bench/checks.py says.
+Times are taken under SCHED_RR, in bursts.
 
     PYTHONPATH=python:python/compat python bench/torch_bench.py [--rounds 7] [--only tiny,all_reduce] [--json FILE]
 """
@@ -26,8 +28,8 @@ from checks import BOUND, Data, Wrong, apart, timed
 
 MODELS = {"tiny": 40, "mlp": 12, "cnn": 5}  # steps a round
 BYTES = {"4 B": 4, "4 KiB": 4 << 10, "64 KiB": 64 << 10, "1 MiB": 1 << 20, "64 MiB": 64 << 20}
-# hora.torch's share of no communication, and how many times as fast as the better of the two over gloo; 0.98 of a DDP that communicates nothing will do for
-# the second of cnn, where gloo leaves less room.
+# hora.torch's share of no communication, and how many times as fast as the better of the two over gloo; 0.98 of a DDP
+# that communicates nothing will do for the second of cnn, where gloo leaves less room.
 GOALS = {"tiny": (0.85, 1.5), "mlp": (0.93, 1.3), "cnn": (0.96, 1.05)}
 VARIANTS = ["free", "hora.torch", "horovod.torch", "ddp hora", "ddp hora accelerate", "ddp nothing", "ddp gloo", "flat gloo"]
 SILENT = ("free", "ddp nothing")  # these communicate nothing, so that their weights are nobody's
@@ -46,7 +48,8 @@ def model_of(name: str):
         layers = [m for _ in range(3) for m in (nn.Linear(512, 512), nn.ReLU())]
         return nn.Sequential(*layers, nn.Linear(512, 10)), torch.randn(64, 512)
     net = nn.Sequential(
-        nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(),
+        nn.MaxPool2d(2),
         nn.Flatten(), nn.Linear(2048, 128), nn.ReLU(), nn.Linear(128, 10),
     )  # fmt: skip
     return net, torch.randn(64, 3, 32, 32)
@@ -65,7 +68,8 @@ def realtime(on: bool) -> None:
 class Trainer:
     """One variant of one model: its step, as a function. "joined" is one process on all ranks' batches.
 
-    A test passes `spoil`, which gets the parameters when their gradients are reduced, or quiet=True for a variant that reduces nothing."""
+    A test passes `spoil`, which gets the parameters when their gradients are reduced, or quiet=True for a variant that
+    reduces nothing."""
 
     def __init__(self, name: str, variant: str, gloo, spoil=None, quiet: bool = False) -> None:
         import torch
@@ -91,7 +95,9 @@ class Trainer:
         if wrapped:
             opt = (hora.torch if variant == "hora.torch" else hvd).DistributedOptimizer(opt, model.named_parameters())
         elif variant.startswith("ddp"):
-            model = DistributedDataParallel(model, process_group=gloo if "gloo" in variant else None, gradient_as_bucket_view=True)
+            model = DistributedDataParallel(
+                model, process_group=gloo if "gloo" in variant else None, gradient_as_bucket_view=True
+            )
             if "nothing" in variant or quiet:  # what DDP itself costs
                 model.register_comm_hook(None, nothing)
             elif "accelerate" in variant:
@@ -135,13 +141,15 @@ class Trainer:
 
 
 def check(name: str, trainers: dict[str, Trainer], joined: Trainer) -> dict[str, tuple[float, float]]:
-    """How far each variant's way is from DDP on gloo's and from the joined batch's; an error, on all ranks, if that is too far."""
+    """How far each variant's way is from DDP on gloo's and from the joined batch's; an error, on all ranks, if that is
+    too far."""
     far, faults = {}, []
     gloo = trainers.get("ddp gloo")
     for v, t in trainers.items():
         if v in SILENT:
             continue
-        far[v] = (apart(t.start, t.weights(), gloo.weights()) if gloo else 0.0, apart(t.start, t.weights(), joined.weights()))
+        from_gloo = apart(t.start, t.weights(), gloo.weights()) if gloo else 0.0
+        far[v] = (from_gloo, apart(t.start, t.weights(), joined.weights()))
         if not max(far[v]) <= BOUND:
             faults.append(f"{v} is {far[v][0]:.4f} of its way from DDP on gloo and {far[v][1]:.4f} from one process on the joined batch, at most {BOUND}")
         if not t.equal():
@@ -213,12 +221,14 @@ def train(name: str, rounds: int, gloo, say) -> None:
         low, _, high = statistics.quantiles(over, n=4, method="inclusive") if len(over) > 1 else over * 3
         say({"kind": "train", "model": name, "variant": v, "us": statistics.median(took[v]) * 1e6,
              "kept": statistics.median(kept[v]), "low": min(kept[v]), "high": max(kept[v]),
-             "over_gloo": statistics.median(over), "over_low": low, "over_high": high, "apart": far.get(v)})  # fmt: skip
+             "over_gloo": statistics.median(over), "over_low": low, "over_high": high,
+             "apart": far.get(v)})  # fmt: skip
     share, times = statistics.median(kept["hora.torch"]), statistics.median(g / s for g, s in zip(best, took["hora.torch"], strict=True))
     of_nothing = statistics.median(n / s for n, s in zip(took["ddp nothing"], took["hora.torch"], strict=True))
     wanted, faster = GOALS[name]
     say({"kind": "goal", "model": name, "kept": share, "goal": wanted, "reached": share >= wanted, "over_gloo": times, "over_goal": faster,
-         "over_reached": times >= faster or name == "cnn" and of_nothing >= 0.98, "of_nothing": of_nothing})  # fmt: skip
+         "over_reached": times >= faster or name == "cnn" and of_nothing >= 0.98,
+         "of_nothing": of_nothing})  # fmt: skip
 
 
 def one_call(nbytes: int, gloo) -> dict[str, tuple]:
@@ -288,7 +298,8 @@ def measure(label: str, work: dict[str, tuple], times: int, rounds: int, say) ->
         over = [g / s for g, s in zip(took.get("dist gloo", took[v]), took[v], strict=True)]
         low, _, high = statistics.quantiles(over, n=4, method="inclusive") if len(over) > 1 else over * 3
         say({"kind": "call", "size": label, "variant": v, "us": statistics.median(took[v]) * 1e6, "low": min(took[v]) * 1e6,
-             "high": max(took[v]) * 1e6, "over_gloo": statistics.median(over), "over_low": low, "over_high": high})  # fmt: skip
+             "high": max(took[v]) * 1e6, "over_gloo": statistics.median(over), "over_low": low,
+             "over_high": high})  # fmt: skip
 
 
 def text_of(line: dict) -> str:
@@ -353,8 +364,10 @@ def main() -> int:
         secret.write(secrets.token_hex(32))
         secret.flush()
         base = dict(os.environ) | {
-            "HORA_SIZE": "2", "HORA_LOCAL_SIZE": "2", "HORA_ADDR": f"127.0.0.1:{ports[0]}", "HORA_SERVE": "1", "HORA_JOB": "torch-bench",
-            "HORA_SECRET_FILE": secret.name, "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(ports[1]),
+            "HORA_SIZE": "2", "HORA_LOCAL_SIZE": "2", "HORA_ADDR": f"127.0.0.1:{ports[0]}", "HORA_SERVE": "1",
+            "HORA_JOB": "torch-bench",
+            "HORA_SECRET_FILE": secret.name, "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(ports[1]),
             "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2",
         }  # fmt: skip
         cores = sorted(os.sched_getaffinity(0))
@@ -363,7 +376,9 @@ def main() -> int:
             env = base | {"HORA_RANK": str(r), "HORA_LOCAL_RANK": str(r), "RANK": str(r), "LOCAL_RANK": str(r)}
             command = [sys.executable, sys.argv[0], *sys.argv[1:]]
             core = cores[r % len(cores)]
-            ranks.append(subprocess.Popen(command, env=env, preexec_fn=lambda core=core: os.sched_setaffinity(0, {core})))
+            ranks.append(
+                subprocess.Popen(command, env=env, preexec_fn=lambda core=core: os.sched_setaffinity(0, {core}))
+            )
         codes = [p.wait() for p in ranks]
     return max(map(abs, codes))
 

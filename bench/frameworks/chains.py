@@ -1,7 +1,7 @@
 """A chain of 20 all-reduces inside one compiled step, per operation: hora beside what the framework brings.
 
-Each operation's input is the one before's result, so none can run beside another or be left out. The first input is other whole numbers at
-each rank, element and turn; the result is their sum times 2**19, to the last bit.
+Each operation's input is the one before's result, so none can run beside another or be left out. The first input is
+other whole numbers at each rank, element and turn; the result is their sum times 2**19, to the last bit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ def measure(teller: Teller, framework: str, variants: dict, rounds: int, goals: 
         data = Data([np.empty(nbytes // 4, np.float32)], hora.rank(), hora.size())
         for round_ in range(rounds):
             for v, (call, give, take) in variants.items():
-                mine, right = turns(call, give, take, data, 2.0 ** (LINKS - 1), TIMES[nbytes], round_ * (TIMES[nbytes] + 5))
+                first = round_ * (TIMES[nbytes] + 5)
+                mine, right = turns(call, give, take, data, 2.0 ** (LINKS - 1), TIMES[nbytes], first)
                 agree([] if right else [f"{v} gave a wrong result"], f"{framework} {label}")
                 took[v].append(max(hora.allgather_object(statistics.median(mine))) / LINKS)
         for v in names:
@@ -39,8 +40,10 @@ def tensorflow(teller: Teller, rounds: int) -> None:
     os.environ["TF_CONFIG"] = os.environ["BENCH_CLUSTER"]
     import tensorflow as tf
 
-    ring = tf.distribute.experimental.CommunicationOptions(implementation=tf.distribute.experimental.CommunicationImplementation.RING)
-    strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=ring)  # before anything else of TensorFlow
+    options = tf.distribute.experimental
+    ring = options.CommunicationOptions(implementation=options.CommunicationImplementation.RING)
+    # Before anything else of TensorFlow.
+    strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=ring)
     import hora
     import hora.tensorflow as ht
 

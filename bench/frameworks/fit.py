@@ -1,7 +1,8 @@
-"""Keras' fit: a step with hora beside MultiWorkerMirroredStrategy (tf_keras; Keras 3 has no such strategy) and beside no communication.
+"""Keras' fit: a step with hora beside MultiWorkerMirroredStrategy (tf_keras; Keras 3 has no such strategy) and beside
+no communication.
 
-The variants take turns in one pair of processes. Weights must be equal on both ranks after each round, and at the end those of one process on
-the joined batches, within checks.BOUND.
+The variants take turns in one pair of processes. Weights must be equal on both ranks after each round, and at the end
+those of one process on the joined batches, within checks.BOUND.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ def model_of(keras, name: str):
     keras.utils.set_random_seed(1)
     layers = keras.layers
     if name == "MLP":
-        return keras.Sequential([layers.Input((512,)), *[layers.Dense(512, activation="relu") for _ in range(3)], layers.Dense(10)])
+        hidden = [layers.Dense(512, activation="relu") for _ in range(3)]
+        return keras.Sequential([layers.Input((512,)), *hidden, layers.Dense(10)])
     return keras.Sequential(
         [
             layers.Input((32, 32, 3)), layers.Conv2D(16, 3, padding="same", activation="relu"), layers.MaxPooling2D(),
@@ -53,7 +55,8 @@ class Trainer:
             optimizer = keras.optimizers.SGD(1e-3, momentum=0.9)
             if variant.startswith("hora"):
                 optimizer = hora.keras.DistributedOptimizer(optimizer)
-            model.compile(optimizer, loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+            model.compile(optimizer, loss=loss, jit_compile=False)
             return model
 
         def data(_=None):
@@ -103,7 +106,8 @@ def measure(teller: Teller, rounds: int) -> None:
     os.environ["TF_CONFIG"] = os.environ["BENCH_CLUSTER"]
     import tensorflow as tf
 
-    ring = tf.distribute.experimental.CommunicationOptions(implementation=tf.distribute.experimental.CommunicationImplementation.RING)
+    options = tf.distribute.experimental
+    ring = options.CommunicationOptions(implementation=options.CommunicationImplementation.RING)
     strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=ring)
     import keras
     import tf_keras

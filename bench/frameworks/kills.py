@@ -1,7 +1,8 @@
 """kill -9 inside a step: how long until the survivors have done their next one.
 
-Three ranks under `hora run --on-loss continue`; a thread of rank 2 ends its process while the main thread is inside the step, and leaves the
-time. The clock is the machine's. Survivors recover, take the last commit and go on; the first step that all of them have done afterwards counts.
+Three ranks under `hora run --on-loss continue`; a thread of rank 2 ends its process while the main thread is inside the
+step, and leaves the time. The clock is the machine's. Survivors recover, take the last commit and go on; the first step
+that all of them have done afterwards counts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Two bound ranks for one part of frameworks_bench.py, and what its parts share: turns that are timed and checked, medians, agreement."""
+"""Two bound ranks for one part of frameworks_bench.py, and what its parts share: turns that are timed and checked,
+medians, agreement."""
 
 from __future__ import annotations
 
@@ -37,8 +38,10 @@ def around(more: dict[str, str]) -> dict[str, str]:
     env = {k: v for k, v in os.environ.items() if not k.startswith(("HORA_", "HOROVOD_")) or k == "HORA_LIBRARY"}
     paths = [str(ROOT / "bench"), str(ROOT / "python"), str(ROOT / "python" / "compat"), *filter(None, [env.get("PYTHONPATH", "")]), *folders()]
     return env | {
-        "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1",
-        "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1", "JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "",
+        "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1",
+        "TF_NUM_INTEROP_THREADS": "1",
+        "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1", "JAX_PLATFORMS": "cpu",
+        "CUDA_VISIBLE_DEVICES": "",
         "TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow", "HORA_START_TIMEOUT": "120",
     } | more  # fmt: skip
 
@@ -62,8 +65,10 @@ def start(part: str, rounds: int, more: dict[str, str] | None = None) -> list[di
         with open(os.open(secret, os.O_CREAT | os.O_WRONLY, 0o600), "w") as f:
             f.write(secrets.token_hex(32))
         base = around(more or {}) | {
-            "HORA_SIZE": "2", "HORA_LOCAL_SIZE": "2", "HORA_ADDR": f"127.0.0.1:{ports[0]}", "HORA_SERVE": "1", "HORA_JOB": "frameworks-bench",
-            "HORA_SECRET_FILE": secret, "BENCH_PART": part, "BENCH_ROUNDS": str(rounds), "BENCH_LINES": os.path.join(folder, "lines"),
+            "HORA_SIZE": "2", "HORA_LOCAL_SIZE": "2", "HORA_ADDR": f"127.0.0.1:{ports[0]}", "HORA_SERVE": "1",
+            "HORA_JOB": "frameworks-bench",
+            "HORA_SECRET_FILE": secret, "BENCH_PART": part, "BENCH_ROUNDS": str(rounds),
+            "BENCH_LINES": os.path.join(folder, "lines"),
             "BENCH_JAX": f"127.0.0.1:{ports[1]}",
         }  # fmt: skip
         cores = sorted(os.sched_getaffinity(0))
@@ -144,7 +149,9 @@ def quartiles(ratios: list[float]) -> tuple[float, float, float]:
     return low, middle, high
 
 
-def compare(teller: Teller, what: str, ours: list[float], theirs: list[float], against: str, goal: float | None) -> None:
+def compare(
+    teller: Teller, what: str, ours: list[float], theirs: list[float], against: str, goal: float | None
+) -> None:
     """How many times as fast, by rounds: the median, and the quartiles beside it."""
     low, middle, high = quartiles([t / o for o, t in zip(ours, theirs, strict=True)])
     teller.say(what=f"{what} vs {against}", value=f"{middle:.2f} x ({low:.2f}-{high:.2f})", goal=goal, reached=goal is None or middle >= goal)

@@ -1,4 +1,5 @@
-"""100 steps of two ranks beside one process on the joined batch: the curves of the loss, and the ranks' weights bit for bit."""
+"""100 steps of two ranks beside one process on the joined batch: the curves of the loss, and the ranks' weights bit for
+bit."""
 
 from __future__ import annotations
 
@@ -120,7 +121,8 @@ def of_keras(teller: Teller, module: str, what: str) -> None:
     keras = importlib.import_module(module)
 
     class Losses(keras.callbacks.Callback):
-        """What fit tells at a batch's end is the average since the epoch's beginning: the sums' differences are the batches' own."""
+        """What fit tells at a batch's end is the average since the epoch's beginning: the sums' differences are the
+        batches' own."""
 
         def __init__(self):
             super().__init__()
@@ -131,7 +133,8 @@ def of_keras(teller: Teller, module: str, what: str) -> None:
 
     def train(x, y, distributed):
         keras.utils.set_random_seed(5)
-        model = keras.Sequential([keras.layers.Input((20,)), keras.layers.Dense(32, activation="tanh"), keras.layers.Dense(1)])
+        hidden = keras.layers.Dense(32, activation="tanh")
+        model = keras.Sequential([keras.layers.Input((20,)), hidden, keras.layers.Dense(1)])
         optimizer = keras.optimizers.SGD(0.2)
         how = {"jit_compile": False} if os.environ["KERAS_BACKEND"] == "tensorflow" else {}
         model.compile(hora.keras.DistributedOptimizer(optimizer) if distributed else optimizer, loss="mse", **how)

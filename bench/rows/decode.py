@@ -97,7 +97,8 @@ def polars(folder: Path, file: str, check: bool, what: str) -> tuple[int, float]
 
 
 def alone(folder: Path, turn: int, check: bool, name: str) -> tuple[int, float, int]:
-    """The library's decoder and nothing after it: dataset's BenchmarkDecode, which hands nothing out to compare; five passes."""
+    """The library's decoder and nothing after it: dataset's BenchmarkDecode, which hands nothing out to compare; five
+    passes."""
     import pyarrow.parquet as pq
 
     env = os.environ | {"HORA_BENCH_DATA": str(folder), "GOMAXPROCS": "1"}
@@ -122,7 +123,9 @@ WHAT = {"list, zstd": "x", "bytes": "data"}
 CONTESTANTS = {}
 for _name, _file in FILES.items():
     _what = WHAT.get(_name, "")
-    _ours = {"x": hora_lists, "data": hora_bytes}.get(_what, lambda folder, turn, check, file=_file: hora_flat(folder, file, check))
+    _ours = {"x": hora_lists, "data": hora_bytes}.get(
+        _what, lambda folder, turn, check, file=_file: hora_flat(folder, file, check)
+    )
     CONTESTANTS[f"hora, {_name}"] = _ours
     CONTESTANTS[f"hora's decoder alone, {_name}"] = lambda folder, turn, check, file=_file: alone(folder, turn, check, file.split(".")[0])
     CONTESTANTS[f"pyarrow, {_name}"] = lambda folder, turn, check, file=_file, what=_what: arrow(folder, file, check, what)

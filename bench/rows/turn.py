@@ -2,9 +2,9 @@
 
     python turn.py PART NAME FOLDER
 
-For each line on standard input that says how the turn goes (`check`, `go` or `cold`) it makes a pass over its data, or several in 0.8 s, and prints the
-last one's rows and sum, which are compared between contestants, and the mean seconds of a pass: of the processor (its children's too), of the
-wall, and of the calling thread on a processor.
+For each line on standard input that says how the turn goes (`check`, `go` or `cold`) it makes a pass over its data, or
+several in 0.8 s, and prints the last one's rows and sum, which are compared between contestants, and the mean seconds
+of a pass: of the processor (its children's too), of the wall, and of the calling thread on a processor.
 """
 
 from __future__ import annotations
