@@ -46,6 +46,22 @@ func (o *output) Write(p []byte) (int, error) {
 	return o.kept.Write(p)
 }
 
+// fatal is how what ends a whole pytest begins: Python's own words with the stack of each thread, which name the test
+// that ran, those of Go's runtime in the library, and of what C++ and TensorFlow check.
+var fatal = regexp.MustCompile(`(?m)^.*(Fatal Python error|fatal error: |panic: |terminate called|Check failed).*$`)
+
+// lastWords is what a pytest that has died said of it: a screenful from the first line that is fatal, or its last one.
+func (o *output) lastWords() string {
+	const screen = 40
+	said := o.kept.Bytes()
+	if at := fatal.FindIndex(said); at != nil {
+		lines := bytes.Split(said[at[0]:], []byte("\n"))
+		return string(bytes.Join(lines[:min(screen, len(lines))], []byte("\n")))
+	}
+	lines := bytes.Split(bytes.TrimRight(said, "\n"), []byte("\n"))
+	return string(bytes.Join(lines[max(0, len(lines)-screen):], []byte("\n")))
+}
+
 // tensorflow is the folder of python/tests that takes a third of the time of its tests.
 const tensorflow = "python/tests/tensorflow"
 
@@ -187,7 +203,7 @@ func (s *suite) pytest(l *lane, output io.Writer, t *tally, args ...string) erro
 	runErr := cmd.Run()
 	text, err := os.ReadFile(report)
 	if err != nil {
-		return fmt.Errorf("pytest %s (%v) left no report: %w", l.name, runErr, err)
+		return fmt.Errorf("pytest %s (%v) left no report: %w\n%s", l.name, runErr, err, l.output.lastWords())
 	}
 	var doc struct {
 		Cases []testCase `xml:"testsuite>testcase"`

@@ -9,6 +9,7 @@ Connect has not; `make test-spark` runs them so too, on pyspark 4.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 from pathlib import Path
@@ -16,6 +17,9 @@ from pathlib import Path
 import pytest
 import sessions
 from beside import TREE
+
+with contextlib.suppress(ImportError):
+    import triton  # noqa: F401 - before TensorFlow: after it, its LLVM ends the process, whichever tests are chosen
 
 ON_CONNECT = {"test_ensemble_cluster.py", "test_ensemble_columns.py", "test_sql.py"}
 

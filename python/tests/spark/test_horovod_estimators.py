@@ -397,6 +397,8 @@ def test_the_names_of_the_list_are_there():
     for name in listed:
         parts = name.split(".")
         at = next(i for i, p in enumerate(parts) if i > 1 and (p[0].isupper() or i == len(parts) - 1))
+        if name.startswith("horovod.spark.tensorflow."):  # test_compute_worker.py has TensorFlow in a process
+            continue
         thing = importlib.import_module(".".join(parts[:at])) if parts[at] != "conf" else importlib.import_module(name)
         for part in parts[at:] if parts[at] != "conf" else ():
             thing = getattr(thing, part)

@@ -337,7 +337,8 @@ def test_a_job_that_is_cancelled_leaves_nothing(spark, tmp_path):
         MirroredStrategyRunner(num_slots=2, use_gpu=False, use_custom_strategy=True).run(
             waits, path=str(tmp_path), how="wait"
         )
-    assert len(found) == 6 and ends.ended(found, 2)
+    # Spark ends a Python worker two to four seconds after the cancelling, which may be told sooner
+    assert len(found) == 6 and ends.ended(found, 12)
 
 
 DRIVER = """

@@ -32,10 +32,12 @@ def main(
     """Run the service in `num_proc` task slots, or as many as Spark calls its default parallelism, until its end."""
     if dispatcher_side not in ("compute", "training"):
         raise ValueError(f"--dispatcher-side is compute or training, not {dispatcher_side}")
-    SparkSession.builder.getOrCreate()  # a program that Spark starts has none yet
+    if num_proc is None:
+        SparkSession.builder.getOrCreate()  # a program that Spark starts has none yet
     size = default_num_proc() if num_proc is None else num_proc
     if dispatchers < 1 or size < 1 or size % dispatchers:
         raise ValueError(f"Number of processes ({size}) must be a multiple of number of dispatchers ({dispatchers}).")
+    SparkSession.builder.getOrCreate()
     key = secrets.token_bytes(32)
     compute = ComputeService(dispatchers, size // dispatchers, key)
     try:
