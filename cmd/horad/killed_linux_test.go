@@ -58,6 +58,7 @@ func TestAKilledServerLosesNothing(t *testing.T) {
 		s.kill()
 		begin := time.Now()
 		s.up()
+		s.heardSince(ids[len(ids)-1], begin)
 		took := time.Since(begin)
 		longest = max(longest, took)
 		if took > 6*time.Second {
@@ -92,6 +93,21 @@ func TestAKilledServerLosesNothing(t *testing.T) {
 		}
 	}
 	t.Logf("%d kills, %d jobs, taken up after at most %v", kills, len(ids), longest)
+}
+
+// heardSince waits for what a job's rank 0 wrote after a moment, or for its end.
+func (s *site) heardSince(id int64, moment time.Time) {
+	s.t.Helper()
+	ctx, heard := context.WithCancel(context.Background())
+	defer heard()
+	_, err := s.client.Follow(ctx, id, client.Following{Rank: 0, Since: moment, Line: func(l client.Line) {
+		if l.At.After(moment) {
+			heard()
+		}
+	}})
+	if err != nil && ctx.Err() == nil {
+		s.t.Fatal(err)
+	}
 }
 
 func (s *site) running() int {
