@@ -21,6 +21,8 @@ def need(package: str, module: str, oldest: tuple[int, ...], called: str, instal
     least = ".".join(map(str, oldest))
     try:
         found = importlib.import_module(module)
+        if found.__spec__ is not None and found.__spec__.origin is None:  # a folder of that name, which Python takes
+            raise ModuleNotFoundError(f"No module named {module!r}", name=module)
     except ModuleNotFoundError as error:
         if error.name != module:
             raise  # it is there, and something that it needs is not

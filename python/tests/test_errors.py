@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import hora
+from hora import _framework
 
 
 def works():
@@ -391,3 +392,10 @@ def test_as_many_calls_part_in_peace(ranks):
 def test_uneven_batches_name_the_cure(job):
     ended = job(2, work_other_counts, args=("batches",)).wait()
     assert "lost rank 0" in ended[1].err and "2 calls" in ended[1].err and "hora.join()" in ended[1].err, ended[1].err
+
+
+def test_a_folder_with_a_framework_s_name_is_no_framework(tmp_path, monkeypatch):
+    (tmp_path / "flow").mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(hora.VersionError, match="Flow is not installed; hora.flow needs Flow 2.12 or newer"):
+        _framework.need("hora.flow", "flow", (2, 12), "Flow", "flow")
