@@ -21,7 +21,13 @@ from beside import TREE
 with contextlib.suppress(ImportError):
     import triton  # noqa: F401 - before TensorFlow: after it, its LLVM ends the process, whichever tests are chosen
 
-ON_CONNECT = {"test_ensemble_cluster.py", "test_ensemble_columns.py", "test_sql.py"}
+ON_CONNECT = {
+    f"test_{name}.py"
+    for name in (
+        "ensemble ensemble_cluster ensemble_columns estimator estimator_keras estimator_losses estimator_runs "
+        "horovod_estimator horovod_estimators horovod_lightning saved sql sql_classes"
+    ).split()
+}
 
 if (
     importlib.util.find_spec("pyspark") is None
