@@ -173,3 +173,93 @@ func TestAnOlderStoreIsCopiedAndBroughtUpToDate(t *testing.T) {
 		}
 	}
 }
+
+// everything is what a database has, its tables' words and all that is in them, as a version stands in it.
+func everything(t *testing.T, db *sql.DB) string {
+	t.Helper()
+	list := func(query string) (all []string) {
+		rows, err := db.Query(query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer rows.Close()
+		names, err := rows.Columns()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for rows.Next() {
+			values, into := make([]any, len(names)), make([]any, len(names))
+			for i := range values {
+				into[i] = &values[i]
+			}
+			if err := rows.Scan(into...); err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, fmt.Sprint(values))
+		}
+		if err := rows.Err(); err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	all := list("PRAGMA user_version")
+	all = append(all, list("SELECT type, name, sql FROM sqlite_master ORDER BY type, name")...)
+	for _, name := range list("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name") {
+		all = append(all, name)
+		all = append(all, list("SELECT * FROM "+strings.Trim(name, "[]"))...)
+	}
+	return strings.Join(all, "\n")
+}
+
+// TestAStepThatFails leaves a store as its release wrote it, with the copy beside it, though the steps before it went
+// well; and once what was in its way is gone the store is brought up to date.
+func TestAStepThatFails(t *testing.T) {
+	const version = 3
+	dir := t.TempDir()
+	name := filepath.Join(dir, DatabaseFile)
+	db, err := connect(name, "", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range append(slices.Clone(versions[:version]),
+		fmt.Sprintf("PRAGMA user_version = %d", version), "CREATE TABLE made (by TEXT) STRICT") { // a later step makes one
+		if _, err := db.Exec(step); err != nil {
+			t.Fatal(err)
+		}
+	}
+	writeOld(t, db, version)
+	before := everything(t, db)
+	db.Close()
+	for range 2 {
+		s, err := Open(dir)
+		if err == nil {
+			s.Close()
+			t.Fatal("it was opened")
+		}
+		for _, want := range []string{"table made already exists", "it is as it was", "go on with the release that wrote it"} {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%v lacks %q", err, want)
+			}
+		}
+		for _, name := range []string{name, fmt.Sprintf("%s.before-%d", name, len(versions))} {
+			db, err := connect(name, "", 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if is := everything(t, db); is != before {
+				t.Errorf("%s was\n%s\nand is\n%s", name, before, is)
+			}
+			db.Close()
+		}
+	}
+	if db, err = connect(name, "", 1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Exec("DROP TABLE made"); err != nil {
+		t.Fatal(err)
+	}
+	db.Close()
+	if lives, err := open(t, dir).Lives(context.Background()); err != nil || len(lives) != 2 {
+		t.Errorf("%+v, %v", lives, err)
+	}
+}

@@ -203,7 +203,7 @@ func migrate(db *sql.DB, name string) error {
 			err = spanSteps(tx)
 		}
 		if err != nil {
-			return fmt.Errorf("bring it to version %d: %w", i+1, err)
+			return fmt.Errorf("bring it to version %d: %w: it is as it was: go on with the release that wrote it", i+1, err)
 		}
 	}
 	if _, err := tx.Exec(fmt.Sprintf("PRAGMA user_version = %d", len(versions))); err != nil {

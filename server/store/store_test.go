@@ -79,6 +79,24 @@ func TestWritesShareACommitAndFailAlone(t *testing.T) {
 	}
 }
 
+// TestWhatIsAnsweredIsSynced: a kill shows nothing of it, since what was written stays in the system's memory; so the
+// connection that writes, and there is but one, says itself that it syncs the log at each commit.
+func TestWhatIsAnsweredIsSynced(t *testing.T) {
+	s := open(t, t.TempDir())
+	for pragma, want := range map[string]string{"journal_mode": "wal", "synchronous": "2", "foreign_keys": "1"} {
+		var is string
+		if err := s.write.QueryRow("PRAGMA " + pragma).Scan(&is); err != nil || is != want {
+			t.Errorf("%s is %q and not %q, %v", pragma, is, want, err)
+		}
+	}
+	if n := s.write.Stats().MaxOpenConnections; n != 1 {
+		t.Errorf("%d connections write", n)
+	}
+	if _, err := s.read.Exec("DELETE FROM jobs"); err == nil {
+		t.Error("a connection that reads has written")
+	}
+}
+
 func TestOneServerAFolder(t *testing.T) {
 	dir := t.TempDir()
 	add(t, open(t, dir))
