@@ -319,6 +319,40 @@ func TestTheSeamOfLaunch(t *testing.T) {
 	}
 }
 
+// TestTheScriptOfThePages: the server's pages have one script, of at most 500 lines that one can read, and nothing of
+// npm's. They name no other; that none has words of a script in itself, their policy sees to.
+func TestTheScriptOfThePages(t *testing.T) {
+	const folder, most = "server/web/files", 500
+	named := regexp.MustCompile(`<script[^>]*>`)
+	scripts := map[string]bool{}
+	pages := 0
+	err := filepath.WalkDir("server", func(path string, d fs.DirEntry, err error) error {
+		switch ext := filepath.Ext(path); {
+		case err != nil:
+			return err
+		case d.Name() == "node_modules" || d.Name() == "package.json":
+			t.Errorf("%s is npm's", path)
+		case slices.Contains([]string{".js", ".mjs", ".ts", ".jsx", ".tsx", ".wasm"}, ext):
+			lines := strings.Split(page(t, path), "\n")
+			if len(lines) > most || slices.ContainsFunc(lines, func(l string) bool { return len(l) > 120 }) {
+				t.Errorf("%s has %d lines, at most %d of at most 120 columns are allowed", path, len(lines), most)
+			}
+			scripts[filepath.Base(path)] = true
+		case ext == ".html" && strings.HasPrefix(path, folder):
+			pages++
+			for _, tag := range named.FindAllString(page(t, path), -1) {
+				if !strings.Contains(tag, ` src="/static/live.js"`) {
+					t.Errorf("%s has the script %s", path, tag)
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil || len(scripts) != 1 || !scripts["live.js"] || pages < 8 {
+		t.Errorf("%d pages have the scripts %v and are to have one, live.js; %v", pages, scripts, err)
+	}
+}
+
 // TestTheSeamOfTheServer: what stands above server/backend knows nobody's nodes, and that is four calls and a Close. Of
 // the tests above it one site alone has nodes that dial in.
 func TestTheSeamOfTheServer(t *testing.T) {

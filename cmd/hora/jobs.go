@@ -347,10 +347,14 @@ func (p *program) showLine(l *client.Line) {
 
 func (p *program) logsCommand() *cobra.Command {
 	follow, rank, since := false, -2, ""
-	c := p.onJob("logs ID", "show what a job has written", func(ctx context.Context, s *client.Client, id int64, _ []string) error {
+	var c *cobra.Command
+	c = p.onJob("logs ID", "show what a job has written", func(ctx context.Context, s *client.Client, id int64, _ []string) error {
 		f := client.Following{Rank: rank}
-		if since != "" {
+		if c.Flags().Changed("since") {
 			d, err := job.ParseTime(since)
+			if err == nil && d < 0 {
+				err = fmt.Errorf("%s is a time to come: write how long ago, as 10m", since)
+			}
 			if err != nil {
 				return usageError{fmt.Errorf("--since: %w", err)}
 			}

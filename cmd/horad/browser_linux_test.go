@@ -103,6 +103,51 @@ func click(selector string) chromedp.Action {
 	return chromedp.Tasks{there, chromedp.Click(selector, chromedp.ByQuery)}
 }
 
+// brightness is how light a colour is, from 0 to 255, and legible names each text of a page that does not stand out
+// from what is behind it.
+const (
+	brightness = `const light = c => { const [r, g, b] = c.match(/[\d.]+/g).map(Number); return 0.3*r + 0.59*g + 0.11*b };`
+	legible    = `(() => { ` + brightness + `
+		const behind = e => { for (; e; e = e.parentElement) { const c = getComputedStyle(e).backgroundColor;
+			if (!/, 0\)$/.test(c) && c !== "transparent") return c } return "rgb(255,255,255)" };
+		const faint = [...document.querySelectorAll("body *")].filter(e => e.checkVisibility() &&
+			[...e.childNodes].some(n => n.nodeType === 3 && n.data.trim()) &&
+			Math.abs(light(getComputedStyle(e).color) - light(behind(e))) < 60);
+		return faint.map(e => e.tagName + " " + e.textContent.trim().slice(0, 40)).join("; ") })()`
+)
+
+// narrowAndDark looks at pages in a window of 360, and with colours for the dark: the page is dark there, which it is
+// not else, and its text is light.
+func (b *browser) narrowAndDark(pages ...string) {
+	t := b.t
+	t.Helper()
+	scheme := func(is string) chromedp.Action {
+		return emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: is}})
+	}
+	background := `(() => { ` + brightness + ` return light(getComputedStyle(document.body).backgroundColor) })()`
+	for _, page := range pages {
+		var wide bool
+		var light, dark float64
+		var faint, faintInTheDark string
+		b.does(
+			"narrow and dark "+page, emulation.SetDeviceMetricsOverride(360, 640, 1, true), scheme("light"), chromedp.Navigate(b.url+page),
+			chromedp.WaitVisible("h1", chromedp.ByQuery), chromedp.Evaluate("document.documentElement.scrollWidth > 360", &wide),
+			chromedp.Evaluate(background, &light), chromedp.Evaluate(legible, &faint), scheme("dark"),
+			chromedp.Evaluate(background, &dark), chromedp.Evaluate(legible, &faintInTheDark),
+		)
+		if wide {
+			t.Errorf("%s is wider than a window of 360", page)
+		}
+		if light < 200 || dark > 60 {
+			t.Errorf("%s has a background of brightness %v, and %v in the dark", page, light, dark)
+		}
+		if faint != "" || faintInTheDark != "" {
+			t.Errorf("%s has text that is hard to read: %q, and in the dark %q", page, faint, faintInTheDark)
+		}
+	}
+	b.does("wide again", emulation.ClearDeviceMetricsOverride())
+}
+
 // TestPagesInABrowser clicks through every page in Chromium: links, buttons, ticks, lines that come while one looks on,
 // a narrow window and a dark one; and the browser has nothing to complain of.
 func TestPagesInABrowser(t *testing.T) {
@@ -125,25 +170,8 @@ for step in range(50):
 	}
 	b := newBrowser(s)
 	b.does("log in", log.Enable(), runtime.Enable(), chromedp.Navigate(s.url+"/?token="+s.client.Token), reads("Waiting"), reads("needs 1 slot, none is free"))
-	var wide bool
-	narrow := "document.documentElement.scrollWidth > 360"
-	for _, page := range []string{"/", fmt.Sprintf("/jobs/%d", live.ID), "/jobs/1", "/nodes", "/pools", "/projects", "/audit", "/compare?job=1&job=2"} {
-		b.does(
-			"narrow "+page, emulation.SetDeviceMetricsOverride(360, 640, 1, true), chromedp.Navigate(s.url+page),
-			chromedp.WaitVisible("h1", chromedp.ByQuery), chromedp.Evaluate(narrow, &wide),
-		)
-		if wide {
-			t.Errorf("%s is wider than a window of 360", page)
-		}
-	}
-	var light, dark string
-	colour := "getComputedStyle(document.body).backgroundColor"
-	b.does("dark", emulation.ClearDeviceMetricsOverride(), chromedp.Navigate(s.url+"/"), chromedp.Evaluate(colour, &light),
-		emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}}),
-		chromedp.Evaluate(colour, &dark))
-	if light == dark {
-		t.Errorf("a dark page has the background %s of a light one", dark)
-	}
+	b.narrowAndDark("/", fmt.Sprintf("/jobs/%d", live.ID), "/jobs/1", "/nodes", "/pools", "/projects", "/audit", "/compare?job=1&job=2")
+	b.does("the queue", chromedp.Navigate(s.url+"/"))
 	b.does("compare", click(`input[name=job][value="1"]`), click(`input[name=job][value="2"]`), click(`form[action="/compare"] button`),
 		reads("Jobs beside each other"), reads("job 1: 0.02"), reads("job 2: 0.04"), chromedp.WaitVisible("svg polyline", chromedp.ByQuery))
 	b.does("machines, pools, projects", click(`a[href="/nodes"]`), reads("Machines"), click(`a[href="/pools#default"]`), reads("machines that come by themselves"),
@@ -188,16 +216,7 @@ func TestCodeInABrowser(t *testing.T) {
 	b.does("log in", log.Enable(), runtime.Enable(), chromedp.Navigate(s.url+"/?token="+s.client.Token), reads("Waiting"))
 	b.does("a job's code", click(`a[href="/jobs/1"]`), reads(commit), reads("lib/model.txt"), click("details:not([open]) summary"), reads("-echo first"))
 	b.does("a file", click(`a[href="/jobs/1/code/train.sh"]`), reads("echo second"), click(`a[href="/jobs/1"]`), reads("what was not committed"))
-	for _, page := range []string{"/jobs/1", "/jobs/1/code/train.sh"} {
-		var wide bool
-		b.does(
-			"narrow "+page, emulation.SetDeviceMetricsOverride(360, 640, 1, true), chromedp.Navigate(s.url+page),
-			chromedp.WaitVisible("h1", chromedp.ByQuery), chromedp.Evaluate("document.documentElement.scrollWidth > 360", &wide),
-		)
-		if wide {
-			t.Errorf("%s is wider than a window of 360", page)
-		}
-	}
+	b.narrowAndDark("/jobs/1", "/jobs/1/code/train.sh")
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.complaints) > 0 {

@@ -119,34 +119,48 @@ func (s *site) running() int {
 	return a.Running
 }
 
-// TestTermLeavesJobsRunning ends the server as a terminal or a system does.
+// TestTermLeavesJobsRunning ends the server as a system does, and as a terminal does: Ctrl-C there goes to all that it
+// runs in the foreground, of which a job is no part. What ran goes on as it was.
 func TestTermLeavesJobsRunning(t *testing.T) {
 	s := newSite(t, 1)
-	j := s.submit(shell(1, "while [ ! -f outputs/go ]; do sleep 0.05; done; echo went"))
-	s.until(j.ID, in(job.Running))
-	for _, sig := range []os.Signal{syscall.SIGTERM, os.Interrupt} {
-		if err := s.cmd.Process.Signal(sig); err != nil {
+	gate := filepath.Join(t.TempDir(), "go")
+	j := s.submit(shell(1, "echo begins as $$; until [ -e "+gate+" ]; do sleep 0.05; done; echo went as $$"))
+	s.eventually("it has begun", func() bool { return strings.Contains(s.text(j.ID), "begins") })
+	before := s.until(j.ID, in(job.Running))
+	for end, send := range map[string]func() error{
+		"TERM":   func() error { return s.cmd.Process.Signal(syscall.SIGTERM) },
+		"Ctrl-C": func() error { return syscall.Kill(-s.cmd.Process.Pid, syscall.SIGINT) },
+	} {
+		if err := send(); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.cmd.Wait(); err != nil {
-			t.Errorf("after %v the server ended with %v", sig, err)
+			t.Errorf("after %s the server ended with %v", end, err)
 		}
-		if sig == syscall.SIGTERM {
-			s.up()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		var gone *client.NoServer
+		if _, err := s.client.Job(ctx, j.ID); !errors.As(err, &gone) {
+			t.Errorf("the server is away, and a call says %v", err)
+		}
+		cancel()
+		s.up()
+		if again := s.until(j.ID, in(job.Running)); !again.Started.Equal(before.Started) {
+			t.Errorf("after %s: it ran since %v, and now since %v", end, before.Started, again.Started)
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	var gone *client.NoServer
-	if _, err := s.client.Job(ctx, j.ID); !errors.As(err, &gone) {
-		t.Errorf("the server is away, and a call says %v", err)
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
 	}
-	s.up()
-	if again := s.until(j.ID, in(job.Running)); !again.Started.Equal(s.until(j.ID, in(job.Running)).Started) {
-		t.Errorf("%+v", again)
+	s.until(j.ID, in(job.Finished))
+	a, err := s.client.Job(context.Background(), j.ID)
+	if err != nil || len(a.Attempts) != 1 || !a.Started.Equal(before.Started) {
+		t.Errorf("%+v, %v", a, err)
 	}
-	if a, _ := s.client.Job(context.Background(), j.ID); len(a.Attempts) != 1 || a.Attempts[0].Outcome != "" {
-		t.Errorf("%+v", a.Attempts)
+	text := s.text(j.ID)
+	_, pid, _ := strings.Cut(text, "begins as ")
+	pid, _, _ = strings.Cut(pid, "\n")
+	if strings.Count(text, "begins") != 1 || !strings.Contains(text, "went as "+pid+"\n") {
+		t.Errorf("it wrote %q", text)
 	}
 }
 

@@ -140,31 +140,25 @@ for step, loss in enumerate([3, "+Inf", 2, "NaN"]):
 	}
 }
 
-// TestDecisionsKeepApart: many submissions at once are decided on together, at most every 50 ms.
+// decisions are how many the server has made.
+func (s *site) decisions() float64 {
+	s.t.Helper()
+	_, page := s.call("GET", "/metrics", "")
+	n, counted := samples(s.t, page)["hora_decision_seconds_count"]
+	if !counted {
+		s.t.Fatal("the server does not count its decisions")
+	}
+	return n
+}
+
+// TestDecisionsKeepApart: many submissions at once are decided on together, at most every 50 ms; and while nothing
+// changes for those that wait nothing is decided.
 func TestDecisionsKeepApart(t *testing.T) {
 	s := newSite(t, 1)
-	decisions := func() float64 {
-		t.Helper()
-		req, err := http.NewRequest("GET", s.url+"/metrics", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set("Authorization", "Bearer "+s.client.Token)
-		r, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer r.Body.Close()
-		b, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return samples(t, string(b))["hora_decision_seconds_count"]
-	}
 	held := shell(1, "true")
 	held.Held = true
 	const jobs, clients = 400, 8
-	begin, before := time.Now(), decisions()
+	begin, before := time.Now(), s.decisions()
 	var all sync.WaitGroup
 	for range clients {
 		all.Go(func() {
@@ -176,8 +170,40 @@ func TestDecisionsKeepApart(t *testing.T) {
 		})
 	}
 	all.Wait()
-	n, took := decisions()-before, time.Since(begin)
+	n, took := s.decisions()-before, time.Since(begin)
 	if most := took.Seconds()/0.05 + 2; n < 1 || n > most {
 		t.Errorf("%v decisions in %v, for %d submissions: want 1 to %v", n, took, jobs, most)
+	}
+	s.decidesNothing()
+}
+
+// decidesNothing follows a job that writes for three seconds, in which the server looks at its idle nodes three times,
+// takes what the job writes and looks at its outputs/; others wait for its slot, and nothing is decided about them.
+func (s *site) decidesNothing() {
+	s.t.Helper()
+	writes := s.submit(shell(1, "i=0; while :; do echo line $i; i=$((i+1)); sleep 0.1; done"))
+	s.until(writes.ID, in(job.Running))
+	for range 3 {
+		waits := s.submit(shell(1, "true"))
+		s.until(waits.ID, func(j client.Job) bool { return j.Reason != nil && j.Reason.Code == "slots" })
+	}
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	defer cancel()
+	var before, after float64
+	begin, lines := time.Now(), 0
+	_, _ = s.client.Follow(ctx, writes.ID, client.Following{Rank: 0, Line: func(l client.Line) {
+		if l.At.Before(begin) {
+			return
+		}
+		switch lines++; lines {
+		case 5: // half a second: what the submissions and the start have led to is over
+			before = s.decisions()
+		case 35:
+			after = s.decisions()
+			cancel()
+		}
+	}})
+	if lines < 35 || after != before {
+		s.t.Errorf("%v decisions while a job wrote %d lines and nothing changed", after-before, lines)
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"database/sql"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -208,9 +209,35 @@ func TestTokens(t *testing.T) {
 	if p, err := run.Jobs(ctx, nil, "", "", 10); err != nil || len(p.Jobs) != 1 || p.Jobs[0].ID != j.ID {
 		t.Errorf("%+v, %v", p, err)
 	}
+	s.inNoFile(max.Token, reads.Token, narrow.Token, run.Token)
 	s.jobTokensFollowRoles(max, run, j.ID)
 	s.tokensOfOthersEnd()
 	s.tokensEnd(max, first)
+}
+
+// inNoFile wants none of these texts in what the server keeps: its database and its log, content, and what stands
+// beside them, nor as JSON has bytes. The owner's token is in a file of its own there, which shows that one is found.
+func (s *site) inNoFile(texts ...string) {
+	s.t.Helper()
+	if where := contains(s.t, s.dir, s.client.Token); len(where) != 1 || filepath.Base(where[0]) != "token" {
+		s.t.Errorf("the owner's token is in %q", where)
+	}
+	for _, text := range texts {
+		if len(text) < 32 {
+			s.t.Errorf("%q is no token", text)
+			continue
+		}
+		forms := []string{text}
+		for before := range 3 { // bytes of a group of three that are another's
+			coded := base64.StdEncoding.EncodeToString(append(make([]byte, before), text...))
+			forms = append(forms, coded[4:len(coded)-4])
+		}
+		for _, form := range forms {
+			if where := contains(s.t, s.dir, form); where != nil {
+				s.t.Errorf("%q stands in %q as %s", text, where, form)
+			}
+		}
+	}
 }
 
 // jobTokensFollowRoles: a token for a job does no more in its project than its user may there now.
@@ -379,6 +406,7 @@ func TestSessions(t *testing.T) {
 	}
 	_, err := client.New(s.url, session).About(ctx)
 	refused(t, "a session as a token", err, 401, "the token is missing")
+	s.inNoFile(session, p.Token)
 	owner, _, _ := s.browser(s.client.Token)
 	if code, text := owner("/audit"); code != 200 || !strings.Contains(text, "None of these was changed") || !strings.Contains(text, "/jobs/1/cancel") {
 		t.Errorf("%d %s", code, text)
@@ -579,10 +607,14 @@ func TestThePageOfWhoMay(t *testing.T) {
 	s := newSite(t, 1)
 	_, text := s.call("GET", "/api/v1/openapi.json", "")
 	var api struct {
-		Paths map[string]map[string]struct{ OperationID, Description string }
+		OpenAPI string
+		Paths   map[string]map[string]struct{ OperationID, Description string }
 	}
 	if err := json.Unmarshal([]byte(text), &api); err != nil {
 		t.Fatal(err)
+	}
+	if !strings.HasPrefix(api.OpenAPI, "3.1.") {
+		t.Errorf("the description is of OpenAPI %q", api.OpenAPI)
 	}
 	who := map[string][]string{}
 	for path, methods := range api.Paths {

@@ -93,6 +93,7 @@ func TestLocalPool(t *testing.T) {
 			t.Errorf("the job on two nodes wrote %q and not %q", text, want)
 		}
 	}
+	s.onWholeNodes()
 	far := shell(5, "true")
 	far.Pool = "two"
 	waits := s.submit(far)
@@ -123,6 +124,30 @@ func TestLocalPool(t *testing.T) {
 	s.until(taken, ended)
 	if r := s.hora("pool", "remove", "two"); r.code != 0 || len(s.ready("two")) != 0 {
 		t.Errorf("hora pool remove: %+v", r)
+	}
+}
+
+// onWholeNodes asks for nodes and processes on each of them, as one types it.
+func (s *site) onWholeNodes() {
+	t := s.t
+	t.Helper()
+	r := s.hora("submit", "--pool", "two", "--nodes", "2", "--per-node", "2", "--no-code", "--follow", "--", "sh", "-c",
+		`echo "rank $HORA_RANK, $HORA_LOCAL_RANK of $HORA_LOCAL_SIZE on $HORA_CROSS_RANK of $HORA_CROSS_SIZE"`)
+	if r.code != 0 || !strings.Contains(r.errs, ": 2 slots on each of 2 nodes of pool two;") {
+		t.Errorf("%+v", r)
+	}
+	for _, want := range []string{
+		"[0]<stdout>:rank 0, 0 of 2 on 0 of 2\n", "[1]<stdout>:rank 1, 1 of 2 on 0 of 2\n",
+		"[2]<stdout>:rank 2, 0 of 2 on 1 of 2\n", "[3]<stdout>:rank 3, 1 of 2 on 1 of 2\n",
+	} {
+		if !strings.Contains(r.out, want) {
+			t.Errorf("two processes on each of two nodes wrote %q and not %q", r.out, want)
+		}
+	}
+	for _, wrong := range [][]string{{"--per-node", "2"}, {"--nodes", "0"}, {"--nodes", "2", "-np", "4"}} {
+		if r := s.hora(append(append([]string{"submit", "--no-code"}, wrong...), "true")...); r.code == 0 {
+			t.Errorf("hora submit %v: %+v", wrong, r)
+		}
 	}
 }
 

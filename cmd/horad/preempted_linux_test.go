@@ -14,14 +14,16 @@ import (
 func TestAPreemptedJobGoesOn(t *testing.T) {
 	s := newSite(t, 1)
 	low, high := 10, 90
-	d := shell(1, `n=$(cat outputs/n 2>/dev/null || echo 0)
+	r := s.hora("submit", "--preemptible", "--priority", "10", "--no-code", "--", "sh", "-c", `n=$(cat outputs/n 2>/dev/null || echo 0)
 echo $((n+1)) > outputs/n
 echo begins at $n
 [ $n = 0 ] || exit 0
 while :; do sleep 0.05; done`)
-	d.Priority, d.Preemptible = &low, true
-	first := s.submit(d)
-	s.eventually("it has begun", func() bool { return strings.Contains(s.text(first.ID), "begins at 0") })
+	if r.code != 0 || r.out != "1\n" {
+		t.Fatalf("%+v", r)
+	}
+	const first = 1
+	s.eventually("it has begun", func() bool { return strings.Contains(s.text(first), "begins at 0") })
 
 	same := shell(1, "true")
 	same.Priority = &low
@@ -32,14 +34,14 @@ while :; do sleep 0.05; done`)
 	if before.State != job.Finished {
 		t.Errorf("the urgent one ended as %+v", before)
 	}
-	j := s.until(first.ID, ended)
+	j := s.until(first, ended)
 	if j.State != job.Finished || len(j.Attempts) != 2 || j.Attempts[0].Outcome != client.Preempted {
 		t.Fatalf("the preempted one ended as %+v", j)
 	}
 	if !j.Attempts[1].Started.After(before.Started) || j.Attempts[0].Ended.After(before.Started) {
 		t.Errorf("the urgent one started at %v, between %v and %v", before.Started, j.Attempts[0].Ended, j.Attempts[1].Started)
 	}
-	if text := s.text(first.ID); !strings.Contains(text, "begins at 1") {
+	if text := s.text(first); !strings.Contains(text, "begins at 1") {
 		t.Errorf("what it saved did not come along: %q", text)
 	}
 	if w := s.until(waits.ID, ended); w.Started.Before(before.Started) {

@@ -303,6 +303,7 @@ func TestFirstMinute(t *testing.T) {
 	if r := s.hora("logs", "--rank", "0", "1"); r.code != 0 || !strings.HasPrefix(r.out, "[0]<stdout>:trained by 0") || strings.Contains(r.out, "[1]") {
 		t.Errorf("%+v", r)
 	}
+	s.logsSince(1, "trained by 0")
 	to := t.TempDir()
 	if r := s.hora("artifacts", "--to", to, "1"); r.code != 0 {
 		t.Errorf("%+v", r)
@@ -319,6 +320,36 @@ func TestFirstMinute(t *testing.T) {
 	r = s.horaIn(dir, "submit", "--follow", "sh", "train.sh", "7")
 	if r.code != 7 || strings.Count(r.errs, "exit code 7") != 1 || !strings.HasSuffix(r.errs, "exit code 7\nhora: job 3: failed\n") {
 		t.Errorf("why it failed stands once, and before that it did: %+v", r)
+	}
+}
+
+// logsSince gives a job a line of two hours ago, and asks for what is no older than that, or younger.
+func (s *site) logsSince(id int64, now string) {
+	t := s.t
+	t.Helper()
+	then := time.Now().Add(-2 * time.Hour)
+	line, err := json.Marshal(client.Line{Number: 1, At: then, Text: "long ago"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.change(fmt.Sprintf(`INSERT INTO lines (job, attempt, first, last, begins, ends, codec, block)
+		VALUES (%d, 0, 1, 1, %d, %[2]d, 0, CAST('%s' AS BLOB))`, id, then.UnixNano(), line))
+	for _, c := range []struct {
+		since string
+		old   bool
+	}{{"3h", true}, {"10800", true}, {"1h", false}, {"90m", false}} {
+		r := s.hora("logs", "--since", c.since, fmt.Sprint(id))
+		if r.code != 0 || strings.Contains(r.out, "long ago") != c.old || !strings.Contains(r.out, now) {
+			t.Errorf("hora logs --since %s: %+v", c.since, r)
+		}
+	}
+	for _, wrong := range []string{"soon", ""} {
+		if r := s.hora("logs", "--since", wrong, fmt.Sprint(id)); r.code != 2 || !strings.Contains(r.errs, "--since") {
+			t.Errorf("hora logs --since %q: %+v", wrong, r)
+		}
+	}
+	if r := s.hora("logs", "--since", "-5m", fmt.Sprint(id)); r.code != 2 || !strings.Contains(r.errs, "--since") {
+		t.Errorf("hora logs --since of a time to come: %+v", r)
 	}
 }
 
@@ -373,7 +404,7 @@ func TestQueueAndItsReasons(t *testing.T) {
 }
 
 // TestPauseOfARunningJobKeepsItsOutputs: the next attempt goes on from what this one has saved, also where the folder
-// that went along had a file of that name.
+// that went along had a file of that name; and what it saved has come while it ran.
 func TestPauseOfARunningJobKeepsItsOutputs(t *testing.T) {
 	s := newSite(t, 1)
 	dir := t.TempDir()
@@ -396,6 +427,7 @@ rm outputs/deep; mkdir outputs/deep; echo more >outputs/deep/er; echo new >outpu
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	_, _ = s.client.Follow(ctx, id, client.Following{Rank: -2, Line: func(client.Line) { cancel() }})
+	s.comesBack(id)
 	if r := s.hora("pause", fmt.Sprint(id)); r.code != 0 {
 		t.Fatalf("%+v", r)
 	}
@@ -406,7 +438,7 @@ rm outputs/deep; mkdir outputs/deep; echo more >outputs/deep/er; echo new >outpu
 	if j := s.until(id, ended); j.State != job.Finished {
 		t.Errorf("%+v", j)
 	}
-	if text := s.text(id); !strings.Contains(text, "goes on from new more as it was") {
+	if text := s.text(id); !strings.Contains(text, "goes on from newer more as it was") {
 		t.Errorf("it wrote %q", text)
 	}
 	all, err := s.client.Artifacts(context.Background(), id)
@@ -416,6 +448,30 @@ rm outputs/deep; mkdir outputs/deep; echo more >outputs/deep/er; echo new >outpu
 	}
 	if got := strings.Join(names, " "); err != nil || got != "deep/er saved" {
 		t.Errorf("of outputs/ came %q, %v", got, err)
+	}
+}
+
+// comesBack has what a running job saves come while it runs, and once more when it has saved that again.
+func (s *site) comesBack(id int64) {
+	t := s.t
+	t.Helper()
+	to := filepath.Join(t.TempDir(), "saved")
+	comes := func(want string) {
+		t.Helper()
+		s.eventually("outputs/ comes back", func() bool {
+			r := s.hora("artifacts", "--to", to, fmt.Sprint(id))
+			b, _ := os.ReadFile(filepath.Join(to, "saved"))
+			return r.code == 0 && string(b) == want
+		})
+	}
+	comes("new\n")
+	saved := filepath.Join(s.dir, "attempts", fmt.Sprintf("%d.1", id), "work", "outputs", "saved")
+	if err := os.WriteFile(saved, []byte("newer\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	comes("newer\n")
+	if j, err := s.client.Job(context.Background(), id); err != nil || j.State != job.Running {
+		t.Errorf("all that time it was to run: %+v, %v", j, err)
 	}
 }
 

@@ -191,6 +191,9 @@ func TestRetention(t *testing.T) {
 		if r := s.hora("logs", fmt.Sprint(id)); strings.Contains(r.out, "said") {
 			text += "logs "
 		}
+		if r := s.hora("metrics", fmt.Sprint(id)); strings.Contains(r.out, "0.5") {
+			text += "metrics "
+		}
 		if r := s.hora("artifacts", fmt.Sprint(id)); strings.Contains(r.out, "file") {
 			text += "artifacts "
 		}
@@ -198,6 +201,9 @@ func TestRetention(t *testing.T) {
 			text += "job"
 		}
 		return text
+	}
+	if err := s.client.Report(t.Context(), 2, []client.Reported{{Name: "loss", Value: 0.5}}); err != nil {
+		t.Fatal(err)
 	}
 	if r := s.hora("retention"); r.code != 0 || r.out != "everything is kept for ever\n" {
 		t.Errorf("%+v", r)
@@ -209,7 +215,7 @@ func TestRetention(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	s.eventually("the output goes", func() bool { return has(1) == "artifacts job" && has(3) == "artifacts job" })
-	if got := has(2); got != "logs artifacts job" {
+	if got := has(2); got != "logs metrics artifacts job" {
 		t.Errorf("a project with times of its own has %q", got)
 	}
 	if r := s.hora("job", "1"); !strings.Contains(r.out, "what it wrote was removed: logs are kept for 1s") {
@@ -219,14 +225,14 @@ func TestRetention(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	s.eventually("the jobs go", func() bool { return has(1) == "" && has(3) == "" })
-	if got := has(2); got != "logs artifacts job" {
+	if got := has(2); got != "logs metrics artifacts job" {
 		t.Errorf("a project with times of its own has %q", got)
 	}
 	waits := shell(1, "true")
 	waits.Project, waits.Held = "brief", true
 	held := s.submit(waits)
 	s.unnamed()
-	if got := has(2); got != "logs artifacts job" {
+	if got := has(2); got != "logs metrics artifacts job" {
 		t.Errorf("after content went: %q", got)
 	}
 	to := t.TempDir()
@@ -236,6 +242,20 @@ func TestRetention(t *testing.T) {
 	if j := s.until(held.ID, in(job.Paused)); j.ID != held.ID {
 		t.Error("a job that has not ended went")
 	}
+	s.wrongRetention()
+	s.artifactsGo(2, "kept\n", "echo said; echo kept >outputs/file\n")
+	if got := has(2); got != "logs job" {
+		t.Errorf("a project that keeps neither metrics nor artifacts has %q", got)
+	}
+	if r := s.hora("retention", "brief", "--none"); r.code != 0 || r.out != "project brief: no times of its own\n" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// wrongRetention is refused where it is typed, in one sentence.
+func (s *site) wrongRetention() {
+	t := s.t
+	t.Helper()
 	for _, c := range []struct {
 		want string
 		args []string
@@ -250,8 +270,33 @@ func TestRetention(t *testing.T) {
 			t.Errorf("hora retention %v: %+v, want %q", c.args, r, c.want)
 		}
 	}
-	if r := s.hora("retention", "brief", "--none"); r.code != 0 || r.out != "project brief: no times of its own\n" {
+}
+
+// artifactsGo has the last job's metrics and artifacts go, and what was in those with them; its code stays.
+func (s *site) artifactsGo(id int64, artifact, code string) {
+	t := s.t
+	t.Helper()
+	there := func(text string) bool {
+		hash := fmt.Sprintf("%x", sha256.Sum256([]byte(text)))
+		_, err := os.Stat(filepath.Join(s.dir, "blobs", hash[:2], hash[2:]))
+		return err == nil
+	}
+	if !there(artifact) || !there(code) {
+		t.Fatal("what the job has is not there")
+	}
+	r := s.hora("retention", "long", "--metrics", "1s", "--artifacts", "1s")
+	if r.code != 0 || r.out != "project long: metrics for 1s, artifacts for 1s\n" {
 		t.Errorf("%+v", r)
+	}
+	s.eventually("what came back goes", func() bool { return !there(artifact) })
+	if !there(code) {
+		t.Error("the code of a job went with its artifacts")
+	}
+	story := s.hora("job", fmt.Sprint(id)).out
+	for _, want := range []string{"what it reported was removed: metrics", "what came back of outputs/ was removed: artifacts"} {
+		if !strings.Contains(story, want) {
+			t.Errorf("its story lacks %q: %s", want, story)
+		}
 	}
 }
 

@@ -1,4 +1,5 @@
-// Shows new lines of a job as they come, and loads the page anew when the job's state changes. Without it the page shows what there was.
+// Shows new lines of a job as they come, and loads the page anew when the job's state changes. Without it the page
+// shows what there was.
 "use strict";
 const lines = document.getElementById("lines");
 if (lines && lines.dataset.follow) {
