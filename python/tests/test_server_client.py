@@ -23,8 +23,11 @@ import hora
 hora.init()
 print("rank", hora.rank(), "of", hora.size(), sys.argv[1])
 print("to standard error", file=sys.stderr)
+told = [hora.report(early=hora.rank() + 0.5), hora.report(early=2)]  # without a step: they are counted
 for step in range(3):
     hora.report(step, loss=1.0 / (step + 1 + hora.rank()))
+told += [hora.report(10, late=1), hora.report(late=2, loss=float("nan"))]  # and from there on
+assert told == [True] * 4, told
 hora.server.tell(tags={"from": "inside"}) if hora.rank() == 0 else None
 if hora.rank() == 0:
     os.makedirs("outputs/model", exist_ok=True)
@@ -79,6 +82,8 @@ def test_a_job_from_its_submission_to_its_files(client: Client, tmp_path: Path) 
     assert ended.tags == {"kind": "try", "from": "inside"}
     found = {(m.name, m.rank): [(step, value) for step, _, value in m.points] for m in client.metrics(job.id)}
     assert found[("loss", 0)] == [(0, 1.0), (1, 0.5), (2, 1 / 3)] and found[("loss", 1)][0] == (0, 0.5)
+    for rank in range(2):
+        assert found[("early", rank)] == [(0, rank + 0.5), (1, 2.0)] and found[("late", rank)] == [(10, 1.0), (11, 2.0)]
     assert [(a.path, a.size) for a in client.artifacts(job.id)] == [("model/weights.txt", 3)]
     client.upload(job.id, "notes/read me.txt", b"from outside")
     made = client.download(job.id, tmp_path / "results")

@@ -125,7 +125,9 @@ def test_contents(machine):
             "hora/py.typed",
             f"hora-{version}.data/scripts/hora",
         } <= set(names)
-        assert z.getinfo(f"hora-{version}.data/scripts/hora").external_attr >> 16 & 0o777 == 0o755
+        program = z.getinfo(f"hora-{version}.data/scripts/hora")
+        assert program.external_attr >> 16 & 0o777 == 0o755
+        assert program.file_size <= 20e6, f"the program hora has {program.file_size} bytes: what has come into it?"
         assert "hora = hora.torch:register" in z.read(f"{info}/entry_points.txt").decode()
         wheel_file = z.read(f"{info}/WHEEL").decode()
         assert "Root-Is-Purelib: false" in wheel_file and wheel_file.count("Tag: ") == 2
@@ -136,6 +138,33 @@ def test_contents(machine):
         for elf in ("hora/libhora.so", "hora/_fast.abi3.so", f"hora-{version}.data/scripts/hora"):
             head = z.read(elf)[:20]
             assert head[:4] == b"\x7fELF" and int.from_bytes(head[18:20], "little") == machine_code
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_contents_of_the_server(machine):
+    """The wheel with horad: that program alone, beside the wheel hora of the same version, which has no database."""
+    path = wheel(f"hora_server-*manylinux_2_17_{machine}*.whl")
+    assert path.stat().st_size < 20e6
+    version = (ROOT / "VERSION").read_text().strip()
+    info, name = f"hora_server-{version}.dist-info", f"hora_server-{version}.data/scripts/horad"
+    with zipfile.ZipFile(path) as z:
+        assert {n for n in z.namelist() if not n.startswith(f"{info}/")} == {name}
+        text = z.read(f"{info}/METADATA").decode()
+        assert [line for line in text.splitlines() if line.startswith(("Name", "Version", "Requires-Dist"))] == [
+            "Name: hora-server",
+            f"Version: {version}",
+            f"Requires-Dist: hora=={version}",
+        ]
+        listed = dict(line.split(",")[:2] for line in z.read(f"{info}/RECORD").decode().splitlines())
+        assert set(listed) == set(z.namelist())
+        assert z.getinfo(name).external_attr >> 16 & 0o777 == 0o755
+        program = z.read(name)
+    machine_code = {"x86_64": 62, "aarch64": 183}[machine]
+    assert program[:4] == b"\x7fELF" and int.from_bytes(program[18:20], "little") == machine_code
+    with zipfile.ZipFile(wheel(f"hora-*manylinux_2_17_{machine}*.whl")) as z:
+        client = z.read(f"hora-{version}.data/scripts/hora")
+    for words in (b"modernc.org/sqlite", b"danielgtaylor/huma"):
+        assert words in program and words not in client
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
