@@ -73,7 +73,8 @@ func (a *Adoption) Run(ctx context.Context, place Place) (Outcome, error) {
 	place.Secret, place.Environ = known, keyed(h.Environ, place.Environ)
 	place.LocalName, place.Hosts = h.LocalName, h.Hosts
 	place.Keep = h.Keep
-	place.Grace, place.Join, place.JoinWord, place.Stdin = h.Grace, h.Join, h.JoinWord, nil
+	place.Grace, place.Notice = h.Grace, h.Notice
+	place.Join, place.JoinWord, place.Stdin = h.Join, h.JoinWord, nil
 	if place.Results != "" && !h.Results {
 		return Outcome{}, fault(ExitUsage, "--adopt %s: its workers leave no results, which --results %s is for: leave the flag away", a.dir, place.Results)
 	}

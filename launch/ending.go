@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"regexp"
@@ -27,6 +28,7 @@ type ending struct {
 	stopped  bool             // the workers have been told to end
 	final    <-chan time.Time // when to tell them, after a first failure
 	asked    int              // signals of ours that ask to stop
+	within   time.Duration    // how long workers have to end, where a signal asks them to; else it is the grace
 	hard     <-chan time.Time // when to give up waiting for agents
 	forced   bool             // they have been killed
 	patience patience
@@ -109,7 +111,7 @@ func (e *ending) awaited() string {
 		if len(ranks) > 1 {
 			they = "they are"
 		}
-		return fmt.Sprintf("waiting for rank %s to end: %s killed after %v", list(ranks), they, e.spec.Grace)
+		return fmt.Sprintf("waiting for rank %s to end: %s killed after %v", list(ranks), they, cmp.Or(e.within, e.spec.Grace))
 	}
 	var hosts []string
 	for _, l := range e.links.all {
@@ -145,7 +147,7 @@ func (s *settings) early(from os.Signal, when string) error {
 	return nil
 }
 
-// signal passes a signal on to all workers. The first that asks for an end begins the grace, the second ends it.
+// signal passes a signal on to all workers. The first that asks for an end gives them notice, the second ends that.
 func (e *ending) signal(sig syscall.Signal) {
 	if !asksToEnd(sig) {
 		e.links.forward(sig)
@@ -161,10 +163,10 @@ func (e *ending) signal(sig syscall.Signal) {
 		return
 	}
 	e.links.forward(sig)
-	e.stopped = true
-	e.links.send(protocol.CmdWindDown, wire.AppendI64(nil, e.spec.Grace.Milliseconds()))
+	e.stopped, e.within = true, e.spec.Notice
+	e.links.send(protocol.CmdWindDown, wire.AppendI64(nil, e.within.Milliseconds()))
 	e.meeting.noMoreEpochs(SignalName(sig))
-	e.hard = time.After(e.spec.Grace + 2*time.Second)
+	e.hard = time.After(e.within + 2*time.Second)
 }
 
 // verdict is how a job ends, as far as that is known.

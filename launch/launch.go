@@ -69,6 +69,9 @@ func (s *settings) defaults() {
 	if s.Grace <= 0 {
 		s.Grace = 5 * time.Second
 	}
+	if s.Notice <= 0 {
+		s.Notice = s.Grace
+	}
 	if s.StartTimeout <= 0 {
 		s.StartTimeout = 30 * time.Second
 	}

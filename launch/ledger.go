@@ -104,7 +104,7 @@ type head struct {
 	Environ                                       []string
 	Began                                         time.Time
 	Routes                                        []headRoute
-	Grace, Join, JoinWord                         time.Duration
+	Grace, Notice, Join, JoinWord                 time.Duration
 	Call, Results                                 bool   // its workers are handed a call, and leave results
 	Deliver                                       string // where these were wanted
 	Keep                                          []byte // see Place
@@ -211,7 +211,7 @@ func (s *settings) head(began time.Time, port int, routes []route) *head {
 		Version: protocol.Version, Secret: s.Secret.Hex(), Name: s.Name, Dir: s.Dir, LocalName: s.LocalName,
 		Spec: *s.source, Hosts: s.Hosts,
 		NP: s.NP, Port: port, Min: s.MinNP, Wanted: s.wanted, Listed: s.listed, Environ: s.Environ,
-		Began: began, Grace: s.Grace, Join: s.Join, JoinWord: s.JoinWord,
+		Began: began, Grace: s.Grace, Notice: s.Notice, Join: s.Join, JoinWord: s.JoinWord,
 		Call: s.Call != "", Results: s.Results != "", Deliver: s.deliver, Keep: s.Keep,
 	}
 	h.Folder, _ = os.Getwd()

@@ -66,6 +66,8 @@ type Place struct {
 	Progress   bool        // workers tell what they do, as events
 
 	Grace time.Duration // between TERM and KILL; 0 means 5 s
+	// the same where one of Signals asks for the end: workers may want to save what they have; 0 is Grace
+	Notice time.Duration
 	// how long ranks that have joined wait for the others; 0 is what the job says, else 30 minutes
 	Join     time.Duration
 	JoinWord time.Duration // when to say for whom they wait, and half of when to say so again; 0 means 30 s

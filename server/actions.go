@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"hora/job"
+	"hora/server/backend"
 	"hora/server/client"
 	"hora/server/environment"
 	"hora/server/store"
@@ -383,6 +384,8 @@ func (s *Server) Cancel(ctx context.Context, id int64) (client.Job, error) {
 		if l.attempt != nil {
 			if l.stop != "" && l.stop != client.Stopped { // it is being drained, and is not to queue again
 				l.stop = client.Stopped
+				where := backend.RefOf(id, l.attempt.Number, l.job.Document.Pool, l.attempt.Shares)
+				s.wg.Go(func() { s.kill(where, client.Stopped) }) // nobody waits for what it saves
 				return "it was cancelled while it ended", nil
 			}
 			s.end(l, client.Stopped)

@@ -311,9 +311,14 @@ func (s *Server) endFor(l *live, why client.Outcome, because string) {
 	})
 	s.wg.Go(func() {
 		<-w.tried
-		if err := s.back.Kill(where, why); err != nil {
-			s.log.Warn("end a job", "job", job.ID, "error", err)
-		}
-		s.news.wake(job.ID)
+		s.kill(where, why)
 	})
+}
+
+// kill has a gang end, and who follows its job look at it.
+func (s *Server) kill(where backend.Ref, why client.Outcome) {
+	if err := s.back.Kill(where, why); err != nil {
+		s.log.Warn("end a job", "job", where.Job, "error", err)
+	}
+	s.news.wake(where.Job)
 }

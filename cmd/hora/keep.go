@@ -34,7 +34,8 @@ func keepJob(args []string) int {
 			return 71
 		}
 		defer in.Close()
-		return run(context.Background(), append([]string{"hora"}, args...), os.Getenv, stdio{in, out, errs})
+		p := &program{ctx: context.Background(), getenv: os.Getenv, stdio: stdio{in, out, errs}, notice: node.Notice}
+		return p.main(append([]string{"hora"}, args...))
 	})
 	switch {
 	case errors.Is(err, node.ErrTaken):

@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -53,7 +54,8 @@ type program struct {
 	ctx    context.Context
 	getenv func(string) string
 	stdio
-	code int // what the program exits with when its subcommand returns no error
+	code   int           // what the program exits with when its subcommand returns no error
+	notice time.Duration // how long workers have after a signal that asks for the end; 0 is the launcher's grace
 }
 
 // usageError is a wrong command line: its exit code is launch.ExitUsage.
@@ -63,7 +65,10 @@ func (e usageError) Unwrap() error { return e.error }
 
 // run is the whole program. args[0] is the name it was called by; called horovodrun it is that program.
 func run(ctx context.Context, args []string, getenv func(string) string, io stdio) int {
-	p := &program{ctx: ctx, getenv: getenv, stdio: io}
+	return (&program{ctx: ctx, getenv: getenv, stdio: io}).main(args)
+}
+
+func (p *program) main(args []string) int {
 	rest := args[1:]
 	if filepath.Base(args[0]) == horovodrunCommand {
 		rest = append([]string{horovodrunCommand}, rest...)
@@ -78,12 +83,12 @@ func run(ctx context.Context, args []string, getenv func(string) string, io stdi
 		if len(rest) > 0 && (rest[0] == cobra.ShellCompRequestCmd || rest[0] == cobra.ShellCompNoDescRequestCmd) {
 			bare(root)
 		}
-		err = root.ExecuteContext(ctx)
+		err = root.ExecuteContext(p.ctx)
 	}
 	if err == nil {
 		return p.code
 	}
-	fmt.Fprintln(io.err, "hora:", event.Visible(err.Error()))
+	fmt.Fprintln(p.err, "hora:", event.Visible(err.Error()))
 	var known *launch.Error
 	var usage usageError
 	var away *client.NoServer

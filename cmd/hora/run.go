@@ -194,6 +194,7 @@ func (p *program) place() (*launch.Place, error) {
 	}
 	place := launch.Program(self, os.Environ())
 	place.Guard, place.Stdout, place.Stderr, place.Events = guardProgram, p.out, p.err, &event.Sink{}
+	place.Notice = p.notice
 	return &place, nil
 }
 

@@ -25,6 +25,9 @@ import (
 // countsIn names the file at whose appearance the workers of these tests have done enough.
 const countsIn = "TEST_ENOUGH"
 
+// savesIn names the file where rank 0 of these workers keeps the last step that it commits, and begins.
+const savesIn = "TEST_SAVES"
+
 // count is an elastic job's worker: it counts steps, says each before it commits it, reports it, says that it has, and
 // checks their sums.
 func count(ctx context.Context) error {
@@ -39,7 +42,13 @@ func count(ctx context.Context) error {
 	defer c.Close()
 	told := json.NewEncoder(c)
 	state := hora.NewState()
-	steps := 0
+	steps, saved := 0, os.Getenv(savesIn)
+	if b, err := os.ReadFile(saved); err == nil {
+		if steps, err = strconv.Atoi(string(b)); err != nil {
+			return err
+		}
+		fmt.Printf("goes on after step %d\n", steps)
+	}
 	state.Int("steps", &steps)
 	return hora.RunElastic(ctx, cfg, state, func(ctx context.Context, w *hora.World) error {
 		pause := time.NewTicker(20 * time.Millisecond)
@@ -70,6 +79,14 @@ func count(ctx context.Context) error {
 				}
 				return nil
 			}
+			if saved != "" && w.Rank() == 0 {
+				if err := os.WriteFile(saved+".new", []byte(strconv.Itoa(steps)), 0o644); err != nil {
+					return err
+				}
+				if err := os.Rename(saved+".new", saved); err != nil {
+					return err
+				}
+			}
 			if err := state.Commit(); err != nil {
 				return err
 			}
@@ -87,6 +104,13 @@ type counting struct {
 
 // elasticSite is one with a pool of some nodes of two slots each, and a job that counts with four ranks, or the least.
 func elasticSite(t *testing.T, least int, nodes ...string) (*counting, map[string]*os.Process) {
+	return elasticSiteOf(t, least, func(*client.Document) {}, nodes...)
+}
+
+// elasticSiteOf is one whose job is changed before it is submitted.
+func elasticSiteOf(
+	t *testing.T, least int, change func(*client.Document), nodes ...string,
+) (*counting, map[string]*os.Process) {
 	s := newSite(t, 1)
 	s.more = []string{"--patience", "8s"}
 	s.kill()
@@ -107,6 +131,7 @@ func elasticSite(t *testing.T, least int, nodes ...string) (*counting, map[strin
 	low := 10
 	d := shell(4, fmt.Sprintf("echo began >outputs/by.$HORA_RANK.$HORA_HOST; %s=%s exec %s", countsIn, c.enough, self))
 	d.Pool, d.Spec.MinNP, d.Priority = "lab", least, &low
+	change(&d)
 	c.id = s.submit(d).ID
 	t.Cleanup(func() {
 		if t.Failed() {

@@ -257,9 +257,7 @@ func (f *Fleet) Kill(r backend.Ref, why client.Outcome) error {
 		return f.forget(&r)
 	}
 	f.mu.Lock()
-	if f.kills[keyOf(&r)] == "" {
-		f.kills[keyOf(&r)] = why
-	}
+	f.kills[keyOf(&r)] = why
 	f.mu.Unlock()
 	p, _, _ := f.at(r.Pool, first(r.Nodes))
 	if p == nil {

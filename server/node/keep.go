@@ -62,6 +62,9 @@ type keeper struct {
 	lines     uint64
 	timer     *time.Timer
 	why       client.Outcome // why it was told to stop
+	asks      *time.Timer    // until the job's next SIGTERM
+	left      time.Duration  // how long it then has, where it is to end sooner
+	hurried   bool           // it is
 	running   bool
 	seen      map[string]stamp  // of outputs/, by paths below it
 	eventAt   int64             // how much of the events file is in the outbox
@@ -378,10 +381,25 @@ func (k *keeper) find(lines []byte) bool {
 	return os.WriteFile(name+".new", lines, 0o600) == nil && os.Rename(name+".new", name) == nil
 }
 
-// stop ends the job for a reason; the first one counts.
+// Notice is how long a job that is to go on later has from SIGTERM to SIGKILL, so that it saves what it has done. One
+// that is not has killWithin.
+const (
+	Notice     = 30 * time.Second
+	killWithin = 5 * time.Second
+	commitsIn  = time.Minute // how long an elastic job has for its next commit, before it gets a signal
+)
+
+// drains says whether a job that ends for this reason is to go on later.
+func drains(why client.Outcome) bool { return why == client.Preempted || why == client.Held }
+
+// stop ends the job for a reason. The first one counts; another has one end sooner that was to go on later.
 func (k *keeper) stop(why client.Outcome) {
 	k.mu.Lock()
 	if k.why != "" {
+		if k.asks != nil && drains(k.why) && !drains(why) && !k.hurried {
+			k.hurried = true
+			k.asks.Reset(k.left)
+		}
 		k.mu.Unlock()
 		return
 	}
@@ -395,17 +413,26 @@ func (k *keeper) stop(why client.Outcome) {
 	if !running {
 		return
 	}
-	grace := time.Duration(0)
-	// An elastic job's workers leave at their next commit.
-	if (why == client.Preempted || why == client.Held) && k.task.Document.Spec.MinNP > 0 && k.windUp() {
-		grace = time.Minute
+	within, next := time.Duration(0), killWithin
+	switch {
+	case !drains(why):
+	case k.task.Document.Spec.MinNP == 0:
+		next = Notice
+	case k.windUp(): // its workers leave at their next commit
+		within = commitsIn
 	}
-	var again func()
-	again = func() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.asks = time.AfterFunc(within, func() {
+		// Again until this process ends: the second one ends what is left.
 		_ = syscall.Kill(os.Getpid(), syscall.SIGTERM)
-		time.AfterFunc(5*time.Second, again) // until this process ends
-	}
-	time.AfterFunc(grace, again)
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if k.left = killWithin; k.hurried {
+			next = killWithin
+		}
+		k.asks.Reset(next)
+	})
 }
 
 // windUp has the workers of an elastic job leave at their next commit, whoever looks for its hosts.
