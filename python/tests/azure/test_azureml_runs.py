@@ -477,6 +477,113 @@ def test_failing_waiting_and_cancelling(here: Path) -> None:
     assert parent.id in [r.id for r in experiment.get_runs()] and child.id not in [r.id for r in experiment.get_runs()]
 
 
+READS = """
+import os, sys, time
+from azureml.core import Run
+
+run = Run.get_context()
+by_argument, by_variable = sys.argv[2], os.environ["AZUREML_DATAREFERENCE_numbers"]
+for folder in (by_argument, by_variable):
+    assert open(os.path.join(folder, "one.txt")).read() == "1", folder
+assert not os.path.exists(os.path.join(os.path.dirname(by_argument), "other"))
+os.makedirs("made/below")
+for name in ("a", "below/b"):
+    open(f"made/{name}.txt", "w").write(name)
+run.upload_folder(name="checkpoints", path="made")
+run.set_tags({"stage": "read", "try": 1})
+run.log("read", 2)
+run.flush(timeout_seconds=10)
+"""
+
+
+def test_runs_that_are_found_again(here: Path, capsys: pytest.CaptureFixture) -> None:
+    """A workspace that is written down and read, files of the datastore as inputs, folders of files, runs by their ids
+    and in lists."""
+    from azureml.core import Datastore, Environment, Experiment, Run, Workspace
+    from azureml.core.conda_dependencies import CondaDependencies
+    from azureml.exceptions import UserErrorException
+    from azureml.train.estimator import Estimator
+
+    ws = Workspace.get("papers", subscription_id="s", resource_group="g")
+    ws.write_config(path="elsewhere", file_name="papers.json")
+    again = Workspace.from_config(path="elsewhere", _file_name="papers.json")
+    assert (again.name, again.subscription_id, again.resource_group) == ("papers", "s", "g")
+    Workspace.create("magazines").write_config()
+    assert Workspace.from_config().name == "magazines"
+
+    os.makedirs("data/below")
+    for name in ("one", "below/two"):
+        Path(f"data/{name}.txt").write_text("1")
+    store = Datastore.get(ws, "workspaceblobstore")
+    store.upload_files(["data/one.txt", "data/below/two.txt"], relative_root="data", target_path="numbers")
+    store.upload_files(["data/one.txt"], target_path="other", show_progress=False)
+    assert "Uploaded data/below/two.txt to numbers/below/two.txt" in capsys.readouterr().out
+    assert store.download("got", prefix="numbers", show_progress=False) == 2
+    assert sorted(p.relative_to("got").as_posix() for p in Path("got").rglob("*.txt")) == [
+        "numbers/below/two.txt",
+        "numbers/one.txt",
+    ]
+    Path("data/one.txt").write_text("2")
+    store.upload_files(["data/one.txt"], target_path="numbers")  # which is there
+    assert (store.folder / "numbers/one.txt").read_text() == "1"
+    with pytest.raises(UserErrorException, match="leads out of the datastore"):
+        store.upload_files(["data/one.txt"], target_path="../..")
+
+    environment = Environment("small").clone("small-too")
+    needs = CondaDependencies()
+    needs.add_conda_package("numpy")
+    needs.add_pip_package("azureml-defaults")
+    environment.python.conda_dependencies = needs
+    assert environment.name == "small-too" and "numpy" in needs.serialize_to_string()
+
+    os.makedirs("src")
+    Path("src/reads.py").write_text(READS)
+    Path("src/sleep.py").write_text("import time; time.sleep(600)")
+    experiment = Experiment(ws, "found")
+    numbers = store.path("numbers").as_download()
+    reads = experiment.submit(
+        Estimator(
+            "src", entry_script="reads.py", script_params={"--data": numbers}, inputs=[numbers],
+            environment_definition=environment, max_run_duration_seconds=300,
+        )
+    )  # fmt: skip
+    late = experiment.submit(Estimator("src", entry_script="sleep.py", max_run_duration_seconds=1))
+    assert reads.wait_for_completion()["status"] == "Completed"
+    assert late.wait_for_completion(raise_on_error=False)["status"] == "Failed"
+    assert "its time limit of 1s" in late.get_details()["error"]["error"]["message"]
+    names = reads.get_file_names()
+    assert "checkpoints/a.txt" in names and "checkpoints/below/b.txt" in names, names
+    reads.download_files(prefix="checkpoints", output_directory="fetched", append_prefix=False)
+    assert Path("fetched/below/b.txt").read_text() == "below/b"
+
+    with experiment.start_logging() as parent:
+        children = parent.create_children(tag_key="fold", tag_values=["a", "b"])
+        children += parent.create_children(count=2, tag_key="fold", tag_values=["c", "d"])
+        children += parent.create_children(count=1)
+        for i, child in enumerate(children):
+            child.log("score" if i else "best", i)
+            child.complete()
+    assert [c.get_tags().get("fold") for c in children] == ["a", "b", "c", "d", None]
+    with pytest.raises(UserErrorException, match="count is 3, and tag_values has 1"):
+        parent.create_children(count=3, tag_key="fold", tag_values=["a"])
+    below = parent.get_metrics(recursive=True)
+    assert below["best"] == 0 and below["score"] in (1, 2, 3, 4) and parent.get_metrics() == {}
+    parent.set_tags({"stage": "compared", "note": None})
+    assert parent.get_tags() == {"stage": "compared", "note": None}
+    assert parent.remove_tags(["note"]) == {"stage": "compared"}
+
+    found = Run.get(ws, reads.id)
+    assert (found.id, found.experiment.name, found.get_status()) == (reads.id, "found", "Completed")
+    assert found.get_tags() == {"stage": "read", "try": "1"} and found.get_metrics() == {"read": 2}
+    assert "azureml-logs/70_driver_log_0.txt" in found.get_details_with_logs()["logFiles"]
+    with pytest.raises(UserErrorException, match="run found_99999"):
+        Run.get(ws, "found_99999")
+    assert [r.id for r in Run.list(experiment)] == [parent.id, late.id, reads.id]
+    assert [r.id for r in Run.list(experiment, tags={"stage": "read"})] == [reads.id]
+    assert [r.id for r in Run.list(experiment, status="Failed")] == [late.id]
+    assert len(list(Run.list(experiment, include_children=True))) == 8
+
+
 def test_example(site, here: Path) -> None:
     """examples/71-azureml as it stands, without a config.json."""
     folder = here / "example"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -224,11 +224,11 @@ class Run(Logging, Files):
 
     def tag(self, key: str, value: str | None = None) -> None:
         """Gives the run a tag."""
-        self._mark({key: "" if value is None else str(value)})
+        self.set_tags({key: value})
 
-    def set_tags(self, tags: dict[str, str]) -> None:
+    def set_tags(self, tags: Mapping[str, str | None]) -> None:
         """Gives the run tags."""
-        self._mark({k: str(v) for k, v in tags.items()})
+        self._mark({k: "" if v is None else str(v) for k, v in tags.items()})
 
     def remove_tags(self, tags: Any) -> dict[str, str]:
         """Takes tags from the run."""
@@ -282,7 +282,11 @@ class Run(Logging, Files):
 
     def create_children(self, count: int | None = None, tag_key: str | None = None, tag_values: Any = None) -> Any:
         """Several of them, each with a tag where that is asked for."""
-        values = [None] * count if count is not None else [*(tag_values or ())]
+        values = [None] * (count or 0) if tag_values is None else [*tag_values]
+        if count not in (None, len(values)):
+            raise UserErrorException(
+                f"create_children: count is {count}, and tag_values has {len(values)}: give one value a child"
+            )
         made = [self.child_run() for _ in values]
         for child, value in zip(made, values, strict=True):
             if tag_key is not None and value is not None:
