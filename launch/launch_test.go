@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -224,6 +225,43 @@ func TestWhoIgnoresTERMIsKilledAfterTheGrace(t *testing.T) {
 	}
 	if o.Took < spec.Grace {
 		t.Errorf("it took %v, less than the grace", o.Took)
+	}
+}
+
+func TestASignalGivesNotice(t *testing.T) {
+	signals := make(chan os.Signal, 1)
+	spec := testSpec(nil)
+	spec.Grace, spec.Notice, spec.Signals = time.Millisecond, time.Minute, signals
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	spec.Stdout = w
+	spec.Command = []string{"sh", "-c", `save() { for i in 1 2 3 4 5; do sleep 0.1; done; echo saved; exit 0; }
+trap save TERM; echo up; while :; do sleep 0.01; done`}
+	done := make(chan Outcome, 1)
+	go func() {
+		o, err := run(context.Background(), spec)
+		if err != nil {
+			t.Error(err)
+		}
+		w.Close()
+		done <- o
+	}()
+	seen, up := "", 0
+	for in := bufio.NewScanner(r); in.Scan(); {
+		if seen += in.Text() + "\n"; strings.HasSuffix(in.Text(), "up") {
+			if up++; up == 2 {
+				signals <- syscall.SIGTERM
+			}
+		}
+	}
+	if o := <-done; o.Kind != Cancelled || o.ExitCode() != 143 || o.Took > spec.Notice {
+		t.Errorf("outcome %q after %v", o.String(), o.Took)
+	}
+	if strings.Count(seen, "saved") != 2 {
+		t.Errorf("not all have saved: %q", seen)
 	}
 }
 

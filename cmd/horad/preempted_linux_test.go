@@ -137,26 +137,37 @@ func labOf(t *testing.T, nodes ...string) *site {
 	return s
 }
 
-// TestACancelledJobIsNotWaitedFor: one that has been preempted and is cancelled while it saves is ended sooner.
+// TestACancelledJobIsNotWaitedFor: one that has been preempted and is cancelled while it saves, or before its next
+// commit, is ended sooner.
 func TestACancelledJobIsNotWaitedFor(t *testing.T) {
-	t.Parallel() // it waits, most of the time
-	s := newSite(t, 1)
-	low, high := 10, 90
-	d := shell(1, "trap 'echo told' TERM; echo begins; while :; do sleep 0.05; done")
-	d.Priority, d.Preemptible = &low, true
-	first := s.submit(d)
-	s.eventually("it has begun", func() bool { return strings.Contains(s.text(first.ID), "begins") })
-	urgent := shell(1, "true")
-	urgent.Priority = &high
-	s.submit(urgent)
-	s.eventually("it is told", func() bool { return strings.Contains(s.text(first.ID), "told") })
-	asked := time.Now()
-	if r := s.hora("cancel", fmt.Sprint(first.ID)); r.code != 0 {
-		t.Fatalf("%+v", r)
-	}
-	j := s.until(first.ID, ended)
-	if took := time.Since(asked); j.State != job.Cancelled || len(j.Attempts) != 1 || took > node.Notice/2 {
-		t.Errorf("it ended after %v as %+v", took, j)
+	for least, told := range []string{"echo told", "echo cancelled"} { // an elastic one gets no signal but for that
+		t.Run(fmt.Sprint(least), func(t *testing.T) {
+			t.Parallel() // it waits, most of the time
+			s := newSite(t, 1)
+			low, high := 10, 90
+			d := shell(1, "trap '"+told+"' TERM; echo begins; while :; do sleep 0.05; done")
+			d.Priority, d.Preemptible, d.Spec.MinNP = &low, true, least
+			first := s.submit(d)
+			s.eventually("it has begun", func() bool { return strings.Contains(s.text(first.ID), "begins") })
+			urgent := shell(1, "true")
+			urgent.Priority = &high
+			s.submit(urgent)
+			s.eventually("it is told", func() bool {
+				said := strings.Contains(s.hora("job", fmt.Sprint(first.ID)).out, "it was told to end: preempted")
+				return said && (least > 0 || strings.Contains(s.text(first.ID), "told"))
+			})
+			asked := time.Now()
+			if r := s.hora("cancel", fmt.Sprint(first.ID)); r.code != 0 {
+				t.Fatalf("%+v", r)
+			}
+			j := s.until(first.ID, ended)
+			if took := time.Since(asked); j.State != job.Cancelled || len(j.Attempts) != 1 || took > node.Notice/2 {
+				t.Errorf("it ended after %v as %+v", took, j)
+			}
+			if text := s.text(first.ID); least > 0 && !strings.Contains(text, "cancelled") {
+				t.Errorf("it was not told: %q", text)
+			}
+		})
 	}
 }
 
