@@ -58,10 +58,6 @@ func (t *turn) before(u *turn) bool {
 // rank fills in what decides when a turn is; false when the quota lets nothing of the line start.
 func (m *Machine) rank(t *turn, now time.Time) bool {
 	most, own := m.quotaOf(t.e, now)
-	return m.rankBy(t, now, most, own)
-}
-
-func (m *Machine) rankBy(t *turn, now time.Time, most, own int) bool {
 	need := t.e.Ask.need()
 	t.borrows, t.priority = need > own, t.line.priority
 	t.share = m.weigh(m.project(t.line.project), m.quotas[t.line.project], now)
@@ -75,11 +71,7 @@ func (m *Machine) rankBy(t *turn, now time.Time, most, own int) bool {
 	return only
 }
 
-// rank is that of a job behind the head too, where there is one.
-func (w *pass) rank(t *turn) bool {
-	most, own := w.quotaOf(t.e)
-	return w.rankBy(t, w.now, most, own)
-}
+func (w *pass) rank(t *turn) bool { return w.Machine.rank(t, w.now) }
 
 // Decide says what to do now. Time comes in; it may stand still or jump.
 func (m *Machine) Decide(now time.Time) Decision {
@@ -149,6 +141,7 @@ func (m *Machine) decide(p *pool, bounded []string, now time.Time, d *Decision) 
 	if !p.blocked {
 		p.within, p.promise = 0, Promise{}
 	}
+	w.unfill()
 	for _, name := range bounded {
 		w.makeQuota(name)
 	}
@@ -160,6 +153,7 @@ func (m *Machine) decide(p *pool, bounded []string, now time.Time, d *Decision) 
 type front struct {
 	head            int64
 	within, unknown bool
+	at              time.Time
 }
 
 func (m *Machine) front(p *pool) front {
@@ -167,7 +161,11 @@ func (m *Machine) front(p *pool) front {
 	if !p.blocked || head == nil {
 		return front{}
 	}
-	return front{head.ID, m.jobs[p.within] != nil, m.roomUnknown(head)}
+	f := front{head: head.ID, within: m.jobs[p.within] != nil, unknown: m.roomUnknown(head)}
+	if m.quotas[head.Project].Slots > 0 {
+		f.at = p.promise.At
+	}
+	return f
 }
 
 // turns lists the lines by what they ask for. A pool keeps the memory for its next decision.
@@ -217,10 +215,14 @@ func (w *pass) step() bool {
 		w.again()
 		return true
 	}
+	if w.pool.blocked && w.undone[t.e.ID] { // it would be in somebody's way again
+		w.skip()
+		return true
+	}
 	shares, ok := w.place(t.e)
 	_, only := w.waitsForQuota(t.e)
 	if ok && !only {
-		if most, _ := w.quotaOf(t.e); slots(shares) > most { // it is elastic, and its quota is less
+		if most := w.atMost(t.e); slots(shares) > most { // it is elastic, and its quota is less
 			shares = w.trim(shares, most)
 		}
 		w.begin(t, shares)
@@ -231,6 +233,10 @@ func (w *pass) step() bool {
 		w.noteWithin(t)
 		w.skip()
 		return !w.ended && w.anyFree()
+	}
+	if !w.pool.blocked && w.passing(t.e) {
+		w.skip()
+		return true
 	}
 	heap.Pop(&w.order) // room only becomes less in a pass
 	if w.pool.blocked {
@@ -412,7 +418,7 @@ func (w *pass) promise(e *entry, a Ask, starts bool) {
 			p.At = when
 		}
 	}
-	w.pool.promise = p
+	w.pool.promise, w.pool.seen = p, w.round
 	w.d.Promises = append(w.d.Promises, p)
 }
 

@@ -88,10 +88,11 @@ func (m *Machine) lacksQuota(e *entry, q Quota, p *project) bool {
 }
 
 // roomUnknown says whether nobody knows when there is room for a head: those that are in its way have no time limit,
-// and do not give way.
+// and do not give way. What the last decision found does not count: somebody may have ended since.
 func (m *Machine) roomUnknown(e *entry) bool {
 	p := m.pools[e.Pool]
-	return p.blocked && p.promise.ID == e.ID && p.promise.Shares != nil && p.promise.At.IsZero() && !e.held
+	return p.blocked && p.seen >= m.first && p.promise.ID == e.ID && p.promise.Shares != nil &&
+		p.promise.At.IsZero() && !e.held
 }
 
 // waitsForQuota is until when a pool's head waits for its project's quota alone, where that comes back in a known time:
@@ -135,6 +136,18 @@ func (m *Machine) quotaAt(name string, q Quota, need int) time.Time {
 
 // quotaOf says how many slots a job may have now by its project's quota, and how many of them are the project's own.
 func (m *Machine) quotaOf(e *entry, now time.Time) (most, own int) {
+	k := m.keeperOver(e)
+	if m.pools[e.Pool].promise.ID == e.ID { // it has been promised a start
+		k = nil
+	}
+	if most, own = m.quotaBeside(e, k, now); own == math.MaxInt {
+		return most, own
+	}
+	return min(most, m.besideHeads(e, m.project(e.Project).runs, e.ends(now))), own
+}
+
+// quotaBeside is that where somebody, or nobody, keeps quota from the job.
+func (m *Machine) quotaBeside(e *entry, k *keeper, now time.Time) (most, own int) {
 	q := m.quotas[e.Project]
 	if q.Slots <= 0 {
 		return math.MaxInt, math.MaxInt
@@ -144,7 +157,6 @@ func (m *Machine) quotaOf(e *entry, now time.Time) (most, own int) {
 	if q.Max > 0 {
 		most = q.Max - p.runs
 	}
-	k := m.keeperBefore(e)
 	if k == nil || k.unknown && e.Ask.Limit > 0 && e.Pool != k.e.Pool {
 		return most, own
 	}
@@ -152,47 +164,88 @@ func (m *Machine) quotaOf(e *entry, now time.Time) (most, own int) {
 	if need <= q.Slots || e.Pool == k.e.Pool { // it comes after one that borrows where both want the same room
 		own -= need
 	}
-	if q.Max > 0 && (e.Ask.Limit <= 0 || k.at == far || now.Add(e.Ask.Limit).After(k.at)) {
+	if q.Max > 0 && (k.at == far || e.ends(now).After(k.at)) {
 		most -= need
 	}
 	return most, own
 }
 
-// keeperBefore is who keeps quota from a job: nobody from one that has been promised a start.
-func (m *Machine) keeperBefore(e *entry) *keeper {
-	if m.pools[e.Pool].promise.ID == e.ID {
-		return nil
-	}
+// keeperOver is for whom more important than a job its project keeps quota.
+func (m *Machine) keeperOver(e *entry) *keeper {
 	if k := m.keeps(e.Project); k != nil && k.e != e && moreImportant(k.e, e) < 0 {
 		return k
 	}
 	return nil
 }
 
-// quotaOf also keeps what the head needs, which has its promise, from others of its project: where it is within its
-// quota it stays so, or it would lose its turn.
-func (w *pass) quotaOf(e *entry) (most, own int) {
-	most, own = w.Machine.quotaOf(e, w.now)
-	if most == math.MaxInt && own == math.MaxInt {
-		return most, own
-	}
-	return min(most, w.besideHead(e, w.project(e.Project).runs)), own
+// atMost is with how many slots a job begins by its project's quota: also one that has been promised a start leaves
+// what it does not need to one that is more important.
+func (w *pass) atMost(e *entry) int {
+	most, _ := w.quotaOf(e, w.now)
+	beside, _ := w.quotaBeside(e, w.keeperOver(e), w.now)
+	return max(min(most, beside), e.Ask.need())
 }
 
-// besideHead is how many slots the head of the pool leaves to another job of its project, which has so many then.
-func (w *pass) besideHead(e *entry, runs int) int {
-	head, q := w.jobs[w.pool.promise.ID], w.quotas[e.Project]
-	if !w.pool.blocked || head == nil || head == e || head.Project != e.Project {
-		return math.MaxInt
+// besideHeads is how many slots the heads leave to another job of their project, which has so many then. Where it ends
+// by a time at which a head of another pool may not have started yet, that leaves it what is not the project's own.
+func (m *Machine) besideHeads(e *entry, runs int, end time.Time) int {
+	return m.beside(e.Project, runs, m.headsOver(e), func(head *entry) bool {
+		at := m.pools[head.Pool].promise.At
+		return head.Pool != e.Pool && !at.IsZero() && !end.After(at)
+	})
+}
+
+// headsOver are the heads that keep quota from another job of their project: that of its pool, and those of other pools
+// that are more important. They have their promises. A head gives way to a more important one that is promised a time
+// too, or the one whose pool is walked along first would have the quota.
+func (m *Machine) headsOver(e *entry) []*entry {
+	promised := m.pools[e.Pool].promise.ID == e.ID
+	return m.heads(e.Project, func(head *entry) bool {
+		switch {
+		case head == e, head.Pool == e.Pool:
+			return head != e
+		case promised && m.pools[head.Pool].promise.At.IsZero(), e.Ask.Limit > 0 && m.roomUnknown(head):
+			return false
+		}
+		return moreImportant(head, e) < 0
+	})
+}
+
+// heads are those of pools' heads that are of a project, the most important first.
+func (m *Machine) heads(project string, of func(*entry) bool) (all []*entry) {
+	for _, p := range m.pools {
+		if head := m.jobs[p.promise.ID]; p.blocked && head != nil && head.Project == project && of(head) {
+			all = append(all, head)
+		}
 	}
-	left := runs + head.Ask.need()
-	switch {
-	case left <= q.Slots:
-		return q.Slots - left
-	case q.Max > 0:
-		return q.Max - left
+	slices.SortFunc(all, moreImportant)
+	return all
+}
+
+// beside is how many slots more some heads leave of their project's quota: where one is within the project's own it
+// stays so, or it would lose its turn. Those that only some time later need more than that leave it until then.
+func (m *Machine) beside(project string, runs int, heads []*entry, later func(*entry) bool) int {
+	q, most := m.quotas[project], math.MaxInt
+	for _, head := range heads {
+		switch n := runs + head.Ask.need(); {
+		case n <= q.Slots:
+			runs, most = n, min(most, q.Slots-n)
+		case q.Max > 0 && !later(head):
+			runs, most = n, min(most, q.Max-n)
+		}
 	}
-	return math.MaxInt
+	return most
+}
+
+// passing says whether a job may have its quota only until a more important head of another pool needs that: when there
+// is room for it that may not be so any more, and nothing is promised to it.
+func (w *pass) passing(e *entry) bool {
+	heads := w.heads(e.Project, func(head *entry) bool {
+		return head != e && moreImportant(head, e) < 0 && !w.pools[head.Pool].promise.At.IsZero()
+	})
+	need := e.Ask.need()
+	return w.quotas[e.Project].Slots > 0 && w.lends(e.Project, need) &&
+		need > w.beside(e.Project, w.project(e.Project).runs, heads, func(*entry) bool { return false })
 }
 
 // makeQuota lets others of a project give way to the job that it keeps quota for, where that lacks nothing else to
@@ -212,7 +265,7 @@ func (w *pass) makeQuota(name string) {
 	ofProject := func(r *running) bool { return r.Project == name }
 	most := w.quotas[name].Max - k.e.Ask.need()
 	owns := w.makeWay(&wish{e: k.e, of: ofProject, fits: func(v rooms) bool {
-		if left := w.left(name); left > most || k.e.Ask.need() > w.besideHead(k.e, left) {
+		if left := w.left(name); left > most || k.e.Ask.need() > w.besideHeads(k.e, left, k.e.ends(w.now)) {
 			return false
 		}
 		_, ok := w.placeIn(v, k.e)
@@ -224,14 +277,18 @@ func (w *pass) makeQuota(name string) {
 // growsBy is how many slots more the running jobs of a project may have by its quota, beside what it keeps.
 func (m *Machine) growsBy(name string) int {
 	q := m.quotas[name]
-	if q.Slots <= 0 || q.Max <= 0 {
+	if q.Slots <= 0 {
 		return math.MaxInt
 	}
-	left := q.Max - m.project(name).runs
-	if k := m.keeps(name); k != nil {
-		left -= k.e.Ask.need()
+	runs, left := m.project(name).runs, math.MaxInt
+	if q.Max > 0 {
+		left = q.Max - runs
+		if k := m.keeps(name); k != nil {
+			left -= k.e.Ask.need()
+		}
 	}
-	return left
+	heads := m.heads(name, func(*entry) bool { return true })
+	return min(left, m.beside(name, runs, heads, func(*entry) bool { return false }))
 }
 
 // lends says whether a project may have so many slots more.

@@ -98,9 +98,24 @@ func (m *Machine) stopped(e *entry, now time.Time) string {
 		}
 		return text + ": it starts when another job of the project ends"
 	}
-	k := m.keeperBefore(e)
-	return fmt.Sprintf("project %s may have %s, and keeps %d of them for job %d: this job needs %s beside that",
-		e.Project, count(q.Max, "slot"), k.e.Ask.need(), k.e.ID, count(need, "slot"))
+	kept, n := m.keptFrom(e)
+	return fmt.Sprintf("project %s may have %s, and keeps %d of them for %s: this job needs %s beside that",
+		e.Project, count(q.Max, "slot"), n, kept, count(need, "slot"))
+}
+
+// keptFrom names those for whom a project keeps quota from a job, and how many slots.
+func (m *Machine) keptFrom(e *entry) (who string, n int) {
+	all := m.headsOver(e)
+	if k := m.keeperOver(e); k != nil && !slices.Contains(all, k.e) && m.pools[e.Pool].promise.ID != e.ID {
+		all = append(all, k.e)
+	}
+	slices.SortFunc(all, moreImportant)
+	var names []string
+	for _, one := range all {
+		names = append(names, fmt.Sprint("job ", one.ID))
+		n += one.Ask.need()
+	}
+	return strings.Join(names, " and "), n
 }
 
 // before adds to why the head waits for nodes what must come first.

@@ -13,6 +13,12 @@ import (
 
 var seedFlag = flag.Uint64("seed", 0, "replay one random history")
 
+// failed are histories in which a rule was broken once, or that did not come to rest.
+var failed = []uint64{
+	366, 518, 520, 597, 643, 677, 824, 931, 986, 1000, 1009, 1022, 1037, 1137, 1475, 1483, 1668, 1816, 1848, 1899, 1912,
+	1976, 2282, 2372, 2854,
+}
+
 // soaks multiplies counts: a tenth in the ordinary run.
 func soaks(full int) int {
 	if os.Getenv("HORA_SOAK") == "1" {
@@ -30,6 +36,7 @@ func TestRandomHistories(t *testing.T) {
 		for i := range soaks(1000) {
 			seeds = append(seeds, uint64(i)+1)
 		}
+		seeds = append(seeds, failed...)
 	}
 	decisions := 0
 	for _, seed := range seeds {
@@ -266,7 +273,7 @@ func (h *history) checkQuota(d Decision, before []int64, ends []time.Time, heads
 	need := first.Ask.need()
 	for _, p := range d.Start {
 		j := h.live[p.ID]
-		if j.Project != "q" || j.Pool != first.Pool { // who starts in another pool may be before the first is known
+		if j.Project != "q" {
 			continue
 		}
 		has, end := len(ends), far
@@ -279,8 +286,11 @@ func (h *history) checkQuota(d Decision, before []int64, ends []time.Time, heads
 			frees = ends[over-1]
 		}
 		switch {
-		case moreImportant(&entry{Job: j}, first) < 0, p.ID == heads[j.Pool].ID, has+need <= 4,
-			has+slots(p.Shares)+need <= 6:
+		case moreImportant(&entry{Job: j}, first) < 0, has+need <= 4, has+slots(p.Shares)+need <= 6:
+		case p.ID == heads[j.Pool].ID && slots(p.Shares) == j.Ask.need(): // it was promised so many
+		case j.Pool != first.Pool && j.Ask.Limit > 0 && slices.ContainsFunc(d.Promises, func(p Promise) bool {
+			return p.ID == first.ID && p.At.IsZero()
+		}): // nobody knows when the first one starts: those of other pools that end have its quota until then
 		case frees == far, end.After(frees):
 			h.bad("job %d of %d slots and priority %d starts, and job %d of %d and %d waits for their quota, which would be free at %v",
 				j.ID, slots(p.Shares), j.Priority, first.ID, need, first.Priority, frees)
@@ -394,14 +404,18 @@ func (h *history) check(d Decision, before []int64) {
 
 // checkPromises holds heads to what they were promised.
 func (h *history) checkPromises(d Decision) {
-	for _, p := range d.Start {
-		if _, head := h.promise[p.Behind]; !head { // use has decayed, and its turn was before the head's
-			h.forget(h.live[p.ID].Pool)
+	var gave []int64
+	for id := range h.promise {
+		if h.gaveWay(d, id) {
+			gave = append(gave, id)
 		}
-		for id := range h.promise { // one of another pool, a head too or more important, has its project's quota
-			if a, b := h.live[p.ID], h.live[id]; a.Project == b.Project && a.Pool != b.Pool {
-				delete(h.promise, id)
-			}
+	}
+	for _, id := range gave {
+		delete(h.promise, id)
+	}
+	for _, p := range d.Start {
+		if p.Behind == 0 { // use has decayed, and its turn was before the head's
+			h.forget(h.live[p.ID].Pool)
 		}
 	}
 	for id := range h.promise {
@@ -422,6 +436,21 @@ func (h *history) checkPromises(d Decision) {
 		h.forget(p.Pool)
 		h.promise[p.ID] = p.At
 	}
+}
+
+// gaveWay says whether a head leaves its project's quota to a more important job of the project: one that starts in
+// another pool, or is promised a time there, or for which others give way. A promise is when there is room for the
+// head, and holds for as long as none of these has a claim to the quota. One without a time does not stop another head.
+func (h *history) gaveWay(d Decision, head int64) bool {
+	before := func(id int64, anywhere bool) bool {
+		a, b := h.live[id], h.live[head]
+		_, too := h.promise[id]
+		return a.Project == b.Project && (anywhere || a.Pool != b.Pool) &&
+			(moreImportant(&entry{Job: a}, &entry{Job: b}) < 0 || too && h.promise[head].IsZero() && id != head)
+	}
+	return slices.ContainsFunc(d.Start, func(p Placement) bool { return before(p.ID, false) }) ||
+		slices.ContainsFunc(d.Promises, func(p Promise) bool { return !p.At.IsZero() && before(p.ID, false) }) ||
+		slices.ContainsFunc(h.waiting(), func(id int64) bool { return h.jobs[id].owns && before(id, true) })
 }
 
 // forget drops what was promised in a pool.

@@ -117,6 +117,7 @@ type pool struct {
 	lines   map[line][]*entry // equal jobs of a project, oldest first
 	promise Promise
 	blocked bool      // promise is that of a job that waits
+	seen    uint64    // the round in which promise was made; 0 where it is to be made anew
 	within  int64     // the last one of those, where it is within its project's quota; else 0
 	spare   int       // nodes that may come
 	all     int       // nodes that it may have in all
@@ -161,6 +162,14 @@ func (r *running) ends() time.Time {
 		return far
 	}
 	return r.started.Add(r.Ask.Limit)
+}
+
+// ends is when a job ends that starts at some time.
+func (e *entry) ends(at time.Time) time.Time {
+	if e.Ask.Limit <= 0 {
+		return far
+	}
+	return at.Add(e.Ask.Limit)
 }
 
 func slots(shares []Share) int {

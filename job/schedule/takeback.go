@@ -21,7 +21,18 @@ func (w *pass) takeBack(r *running) {
 	w.d.Start = slices.DeleteFunc(w.d.Start, func(p Placement) bool { return p.ID == r.ID })
 	w.Ended(r.ID, w.now)
 	w.Submit(r.Job)
+	w.pools[r.Pool].seen = 0
 	w.freed, w.ended = true, w.ended || w.touches(r)
+}
+
+// unfill takes those back that were started behind another head than the one there is now, which they may delay.
+func (w *pass) unfill() {
+	for _, p := range slices.Clone(w.d.Start) {
+		r := w.running[p.ID]
+		if w.pool.blocked && w.touches(r) && !w.stands(r) && p.Behind != 0 && p.Behind != w.pool.promise.ID {
+			w.takeBack(r)
+		}
+	}
 }
 
 // startSmaller lets a job that begins begin with what it would shrink to.
