@@ -83,7 +83,7 @@ func (m *Machine) Decide(now time.Time) Decision {
 	}
 	slices.Sort(names)
 	bounded := slices.Sorted(maps.Keys(m.quotas))
-	m.first, m.undone = m.round+1, nil
+	m.first, m.undone, m.told = m.round+1, nil, nil
 	for again, idle := true, false; again; {
 		m.round++
 		d.Promises, again = nil, false
@@ -126,6 +126,7 @@ const patience = 1000
 func (m *Machine) decide(p *pool, bounded []string, now time.Time, d *Decision) (again bool) {
 	w := &pass{Machine: m, pool: p, now: now, d: d}
 	was := m.front(p)
+	w.recall()
 	p.blocked = false
 	w.turns()
 	defer p.forget()

@@ -175,3 +175,29 @@ func TestQuotaThatIsMadeIsKept(t *testing.T) {
 		wantStarted(t, m.Decide(after(3*time.Second)), 1)
 	})
 }
+
+// TestNobodyGivesWayToAHeadThatIsNone: job 5 would be back-filled behind job 3, and count for its project: job 4 would
+// be the head then, and jobs 2 and 5 give way to it. Job 5 has not begun yet, so job 3 stays the head, and job 2 as it
+// is.
+func TestNobodyGivesWayToAHeadThatIsNone(t *testing.T) {
+	for name, two := range map[string]Ask{
+		"preemptible": {NP: 2, Limit: 3 * time.Minute},
+		"elastic":     {NP: 2, Min: 1, Limit: 3 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := cluster(7)
+			m.SetQuota("b", Quota{Slots: 10})
+			submit(m, 1, Ask{NP: 2, Limit: time.Hour}, priority(90))
+			submit(m, 2, two, of("a"), priority(10), func(j *Job) { j.Preemptible = two.Min == 0 })
+			wantRuns(t, drive(t, m, t0), 1, 2)
+			submit(m, 3, Ask{NP: 7}, of("b"), priority(90))
+			submit(m, 4, Ask{NP: 4}, of("a"), priority(90))
+			submit(m, 5, Ask{NP: 3, Limit: time.Minute}, of("b"), priority(20), preemptible)
+			d := m.Decide(after(time.Second))
+			if !d.Empty() {
+				t.Errorf("%+v", d)
+			}
+			timed(t, d, "p8", 3, after(time.Hour))
+		})
+	}
+}

@@ -11,7 +11,7 @@ import (
 // within their own quota: nobody gives way who comes before the head again as soon as it waits. It reports whether room
 // is on its way.
 func (w *pass) makeRoom(e *entry, a Ask) bool {
-	return w.makeWay(&wish{e: e, of: w.touches, fits: func(v rooms) bool {
+	return w.makeWay(&wish{e: e, head: true, of: w.touches, fits: func(v rooms) bool {
 		_, ok := w.fit(v, w.pool.name, a)
 		return ok
 	}})
@@ -20,6 +20,7 @@ func (w *pass) makeRoom(e *entry, a Ask) bool {
 // wish is what others give way for.
 type wish struct {
 	e       *entry              // who starts then
+	head    bool                // e is the head, which lacks room; else it lacks quota
 	of      func(*running) bool // those who may give way
 	fits    func(rooms) bool    // whether e starts with what is free then; it sees targets, and who leaves
 	borrows bool                // e would run on what is not its project's own
@@ -56,7 +57,8 @@ func (w *pass) makeWay(h *wish) bool {
 	if w.disturb(slices.Clone(v), h) {
 		return true
 	}
-	return w.disturb(v, &wish{e: h.e, of: h.of, fits: func(v rooms) bool { // it borrows nothing when others have ended
+	// It borrows nothing when others have ended.
+	return w.disturb(v, &wish{e: h.e, head: h.head, of: h.of, fits: func(v rooms) bool {
 		return w.left(h.e.Project)+need <= q.Slots && h.fits(v)
 	}})
 }
@@ -103,6 +105,7 @@ func (w *pass) disturb(v rooms, h *wish) bool {
 			w.startSmaller(r)
 			continue
 		}
+		w.tell(r, h, before[r])
 		w.d.Shrink = append(w.d.Shrink, Placement{ID: r.ID, Shares: r.target})
 	}
 	for _, r := range drained {
@@ -110,6 +113,7 @@ func (w *pass) disturb(v rooms, h *wish) bool {
 			w.takeBack(r)
 			continue
 		}
+		w.tell(r, h, r.target)
 		w.d.Preempt = append(w.d.Preempt, r.ID)
 	}
 	return true
