@@ -12,7 +12,7 @@ from typing import Any
 
 from . import _abi, _lib
 from .errors import BY_KIND, ArgumentError, HoraError, InternalError
-from .group import Group
+from .group import Group, opened
 
 _lock = threading.Lock()  # guards the two below
 _numbers: dict[tuple[tuple[int, ...], str], int] = {}  # ranks and tag of a group → its number
@@ -28,14 +28,29 @@ def number(group: Group | None) -> int:
     if not group.included:
         raise ArgumentError(f"use group of ranks {list(group.ranks)}: this rank is not in it; only its members call")
     handle = group.handle
-    key = (group.ranks, group.tag)
     with _lock:
-        n = _numbers.setdefault(key, len(_numbers) + 1)
-        if _bound.get(n) != handle:
-            if _abi.bridge(_lib.load()).hora_bridge_group(n, handle) < 0:
-                raise _lib.failure()
-            _bound[n] = handle
+        n = _numbers.setdefault((group.ranks, group.tag), len(_numbers) + 1)
+        _bind(n, handle)
     return n
+
+
+def _bind(n: int, handle: int) -> None:
+    if _bound.get(n) == handle:
+        return
+    if _abi.bridge(_lib.load()).hora_bridge_group(n, handle) < 0:
+        raise _lib.failure()
+    _bound[n] = handle
+
+
+def _made(group: Group) -> None:
+    """A group that was made again: programs that know it by its number run without being traced, so without asking."""
+    with _lock:
+        n = _numbers.get((group.ranks, group.tag))
+        if n is not None:
+            _bind(n, group.handle)
+
+
+opened.append(_made)
 
 
 def failure(error: BaseException) -> HoraError | None:

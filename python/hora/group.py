@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import _lib, _world
@@ -13,6 +13,9 @@ __all__ = [
     "ANY_SOURCE", "COUNTED", "DTYPES", "DTYPE_NAMES", "DTYPE_SIZES", "NAMED", "SIZES", "Call", "Group", "Kind", "Op",
     "Plan", "group_of",
 ]  # fmt: skip
+
+
+opened: list[Callable[[Group], None]] = []  # what is told of every group that is made here
 
 
 class Plan:
@@ -84,6 +87,7 @@ class Group:
         self._handle = 0
         if self._rank >= 0:
             self._handle = _world.group_open(members, tag, timeout)
+            self._tell()
 
     def reopen(self, tag: str, ranks: Sequence[int] | None) -> None:
         """Make it anew in another life of the world, under this tag; `ranks` are its members there, None where this
@@ -94,6 +98,13 @@ class Group:
         self.tag = tag
         self._rank = -1 if ranks is None else list(ranks).index(_world.world_info()["rank"])
         self._handle = 0 if ranks is None else _world.group_open(list(ranks), tag, None)
+        if self._handle:
+            self._tell()
+
+    def _tell(self) -> None:
+        """It is open: compiled programs that were traced with one of its ranks and tag go on with it."""
+        for fn in opened:
+            fn(self)
 
     # -- who
 

@@ -225,6 +225,48 @@ def test_what_goes_by_the_number_of_ranks_is_traced_anew(run):
     assert done.stdout.count("well 1") == 1, done.stdout + done.stderr
 
 
+# A program is compiled once; its group is made again in every epoch, and nothing else names it.
+GROUPS = """
+import os, signal, sys
+import jax, jax.numpy as jnp
+import hora, hora.elastic, hora.jax as hj
+
+hora.init()
+state = hora.elastic.State(step=0)
+held, traced = {}, []
+
+
+@jax.jit
+def step(x):
+    traced.append(1)
+    return hj.allreduce(x, group=held["group"])
+
+
+@hora.elastic.run
+def train(state):
+    held["group"] = hora.Group([0, 1])
+    while state.step < 8:
+        if state.step == 4 and hora.rank() == 1 and not os.path.exists(sys.argv[1]):
+            open(sys.argv[1], "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+        if hora.rank() < 2:
+            assert float(step(jnp.float32(hora.rank() + 1))) == 3
+        hora.barrier()
+        state.step += 1
+        state.commit()
+
+
+train(state)
+assert len(traced) == (hora.rank() < 2), traced
+print("well")
+"""
+
+
+def test_a_program_goes_on_with_a_group_that_is_made_again(run, tmp_path):
+    done = run(GROUPS, "-np", "3", "--restarts", "1", args=(str(tmp_path / "killed"),))
+    assert done.stdout.count("well") == 3 and (tmp_path / "killed").exists(), done.stdout + done.stderr
+
+
 def test_headers_of_other_releases():
     """The table's order is read, not known: an older one and one that says nothing."""
     import ast

@@ -257,6 +257,47 @@ except tf.errors.InvalidArgumentError:
 print("well", hvd.size(), resets)
 """
 
+# A function is traced once and outlives the epoch, and so does the set that it was traced with.
+ELASTIC_SETS = """
+import os, signal, sys
+import tensorflow as tf
+import horovod.tensorflow as hvd
+
+some = hvd.ProcessSet([0, 1])
+hvd.init(process_sets=[some])
+traced, first = [], 0
+
+
+@tf.function
+def step(x):
+    traced.append(1)
+    return hvd.allreduce(x, op=hvd.Sum, process_set=some), hvd.size_op(some.process_set_id)
+
+
+state = hvd.elastic.TensorFlowState([tf.Variable(0.0)], batch=0)
+
+
+@hvd.elastic.run
+def train(state):
+    global first
+    while state.batch < 8:
+        if state.batch == 4 and hvd.rank() == 1 and not os.path.exists(sys.argv[1]):
+            open(sys.argv[1], "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+        if some.included():
+            y, n = step(tf.constant(hvd.rank() + 1.0))
+            assert float(y) == 3 and int(n) == 2, (y, n)
+            first = first or len(traced)  # for what a graph asks of the set a variable is made, and the graph anew
+        hvd.allreduce(tf.ones(1))
+        state.batch += 1
+        state.commit()
+
+
+train(state)
+assert len(traced) == first and bool(first) == (hvd.rank() < 2), (traced, first)
+print("well")
+"""
+
 WALK = """
 import importlib.util, json, os, sys
 
@@ -326,6 +367,11 @@ def test_a_killed_rank_is_replaced(run, tmp_path):
     assert len(re.findall(r"well 2 \[(?:2)?\]", done.stdout)) == 2 and "Traceback" not in done.stderr, (
         done.stdout + done.stderr
     )
+
+
+def test_a_function_goes_on_with_its_process_set(run, tmp_path):
+    done = run(ELASTIC_SETS, "-np", "3", "--restarts", "1", args=(str(tmp_path / "mark"),))
+    assert done.stdout.count("well") == 3 and (tmp_path / "mark").exists(), done.stdout + done.stderr
 
 
 def test_the_list_of_names_is_true(run, tmp_path):

@@ -106,3 +106,46 @@ print("well")
 
 def test_commits_count_batches_however_many_a_call_takes(run):
     assert run(COMMITS, "-np", "1").stdout.count("well") == 1
+
+
+# A function is traced once; its group is made again in every epoch, and nothing else names it.
+GROUPS = """
+import os, signal, sys
+import tensorflow as tf
+import hora, hora.elastic, hora.tensorflow as ht
+
+hora.init()
+state = hora.elastic.State(step=0)
+held, traced = {}, []
+
+
+@tf.function
+def step(x):
+    traced.append(1)
+    return ht.allreduce(x, group=held["group"]), ht.size(held["group"])
+
+
+@hora.elastic.run
+def train(state):
+    held["group"] = hora.Group([0, 1])
+    while state.step < 8:
+        if state.step == 4 and hora.rank() == 1 and not os.path.exists(sys.argv[1]):
+            open(sys.argv[1], "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+        if hora.rank() < 2:
+            y, n = step(tf.constant(hora.rank() + 1.0))
+            assert float(y) == 3 and int(n) == 2, (y, n)
+        hora.barrier()
+        state.step += 1
+        state.commit()
+
+
+train(state)
+assert len(traced) == (hora.rank() < 2), traced
+print("well")
+"""
+
+
+def test_a_function_goes_on_with_a_group_that_is_made_again(run, tmp_path):
+    done = run(GROUPS, "-np", "3", "--restarts", "1", args=(str(tmp_path / "killed"),))
+    assert done.stdout.count("well") == 3 and (tmp_path / "killed").exists(), done.stdout + done.stderr
