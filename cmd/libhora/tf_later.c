@@ -1,6 +1,7 @@
 // Operations of TensorFlow 1's graphs. Such a graph has no order of its own: whatever is ready runs, on a few threads, and a
 // kernel that waited there for its peers could keep the very operation that they wait for from a thread. So kernels submit,
-// by name, and return; one thread of ours tells TensorFlow what has ended. It is there only while something is under way.
+// by name, and return; one thread of ours tells TensorFlow what has ended. It is there only while something is under way, and
+// it is gone before TensorFlow is: a process that ends takes away what the thread would call.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -15,7 +16,10 @@ static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER; // guards what follows
 static pthread_cond_t more = PTHREAD_COND_INITIALIZER;
 static work *fresh;   // submitted since the thread looked
 static work *under;   // all that are under way, for who looks for ranks that wait for each other
-static int watching; // the thread is there
+static int watching;  // the thread is there
+static int made;      // thread is one that nobody has joined yet
+static int leaving;   // the process ends
+static pthread_t thread;
 
 // ---- TensorFlow's word that an operation has ended
 
@@ -95,9 +99,8 @@ static int idle(void) {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec++;
-    while (!fresh)
+    while (!fresh && !leaving)
         if (pthread_cond_timedwait(&more, &guard, &until)) break;
-    if (!fresh) watching = 0;
     return fresh != NULL;
 }
 
@@ -106,7 +109,8 @@ static void *watch(void *unused) {
     work *all = NULL; // the oldest first
     for (;;) {
         pthread_mutex_lock(&guard);
-        if (!all && !fresh && !idle()) {
+        if (leaving || (!all && !fresh && !idle())) {
+            watching = 0;
             pthread_mutex_unlock(&guard);
             return NULL;
         }
@@ -139,15 +143,40 @@ static void *watch(void *unused) {
     }
 }
 
+enum { LEAVE_S = 2 }; // how long a process that ends waits for the thread, which TensorFlow may hold up
+
+// leave ends the thread with the process, before TensorFlow's own is taken away: what is registered last runs first. What is
+// under way then nobody asks for any more.
+static void leave(void) {
+    if (libhora_enter() < 0) return; // a forked child has no such thread
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += LEAVE_S;
+    pthread_mutex_lock(&guard);
+    leaving = 1;
+    int join = made;
+    pthread_cond_signal(&more);
+    pthread_mutex_unlock(&guard);
+    if (join && !pthread_equal(thread, pthread_self())) pthread_timedjoin_np(thread, NULL, &until);
+}
+
+// start makes the thread, under guard.
+static int start(void) {
+    static int told; // the process is to end it
+    if (!told && atexit(leave)) return -1;
+    told = 1;
+    if (made) pthread_join(thread, NULL); // it has said under guard that it ends
+    made = pthread_create(&thread, NULL, watch, NULL) == 0;
+    if (!made) return -1;
+    pthread_setname_np(thread, "hora-later");
+    watching = 1;
+    return 0;
+}
+
 // await hands an operation that was submitted to the thread.
 static int await(work *w) {
-    int bad = 0;
     pthread_mutex_lock(&guard);
-    if (!watching) {
-        pthread_t thread;
-        bad = pthread_create(&thread, NULL, watch, NULL);
-        if (!bad) pthread_detach(thread), watching = 1;
-    }
+    int bad = !leaving && !watching && start() < 0;
     if (!bad) {
         w->since = libhora_now();
         w->after = under;

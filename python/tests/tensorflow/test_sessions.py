@@ -2,6 +2,7 @@
 wrong."""
 
 import re
+import subprocess
 
 import pytest
 from guide import scripts
@@ -306,3 +307,85 @@ print("well")
 
 def test_two_optimizers_of_a_graph_add_up_apart(run):
     assert run(SEVERAL).stdout.count("well") == 2
+
+
+# A program that ends while its threads run sessions, and while an operation waits that nobody else makes.
+LEAVES = """
+import ctypes, sys, threading
+import tensorflow as tf
+import horovod.tensorflow as hvd
+v1 = tf.compat.v1
+v1.disable_eager_execution()
+hvd.init()
+r = hvd.rank()
+look = ctypes.CDLL(sys.argv[1])                # what it has registered runs after what comes later, so after hora's
+x = [hvd.allreduce(tf.ones(64), op=hvd.Sum, name=f"x{i}") for i in range(40)]
+alone = hvd.allreduce(tf.ones(3), name=f"alone{r}")
+s = v1.Session()
+s.run(x)
+assert look.threads() == 1, "it looks for the thread by its name"
+turns = threading.Semaphore(0)
+
+
+def on():
+    try:
+        while True:
+            s.run(x)
+            turns.release()
+    except tf.errors.OpError:                  # the other rank was through first
+        turns.release(3)
+
+
+threading.excepthook = lambda args: None       # this one hears it too
+for f in (on, lambda: s.run(alone)):
+    threading.Thread(target=f, daemon=True).start()
+for _ in range(3):
+    turns.acquire()
+print("well", flush=True)
+"""
+
+LOOKS = r"""
+#include <dirent.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+int threads(void) {
+    int n = 0;
+    DIR *all = opendir("/proc/self/task");
+    for (struct dirent *e; (e = readdir(all));) {
+        char path[300], name[32] = "";
+        snprintf(path, sizeof path, "/proc/self/task/%s/comm", e->d_name);
+        FILE *f = fopen(path, "r");
+        if (!f) continue;
+        if (fgets(name, sizeof name, f) && !strcmp(name, "hora-later\n")) n++;
+        fclose(f);
+    }
+    closedir(all);
+    return n;
+}
+
+// The kernel takes a thread away a moment after it has been joined; one that is idle stays for a second.
+static void look(void) {
+    struct timespec begun, now;
+    clock_gettime(CLOCK_MONOTONIC, &begun);
+    do {
+        sched_yield();
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    } while (threads() && now.tv_sec * 10 + now.tv_nsec / 100000000 < begun.tv_sec * 10 + begun.tv_nsec / 100000000 + 4);
+    fprintf(stderr, "left with %d\n", threads());
+}
+__attribute__((constructor)) static void begin(void) { atexit(look); }
+"""
+
+
+@pytest.mark.parametrize("jobs", cases(2, rest=[10]))
+def test_a_process_ends_with_operations_under_way(run, tmp_path, jobs):
+    (tmp_path / "looks.c").write_text(LOOKS)
+    looks = tmp_path / "looks.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", looks, tmp_path / "looks.c"], check=True)
+    for _ in range(jobs):
+        done = run(LEAVES, args=(str(looks),), timeout=60)
+        assert done.stdout.count("well") == done.stderr.count("left with 0") == 2, done.stdout + done.stderr
