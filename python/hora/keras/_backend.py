@@ -10,7 +10,7 @@ from .. import comm
 from .._site import Unnamed
 from ..errors import ArgumentError
 from ..group import Group, Op, group_of
-from .which import LEGACY, array, keras
+from .which import LEGACY, family, keras, two
 
 
 def backend_of(keras_two: bool = LEGACY) -> str:
@@ -43,6 +43,10 @@ def compressed(compression: Any, backend: str) -> Any:
         f'DistributedOptimizer: compression={given} is nothing that Keras on {backend} can send; there are None, "fp16" and "bf16", and on '
         "TensorFlow classes with compress and decompress"
     )
+
+
+def _no_backend(backend: str) -> ArgumentError:
+    return ArgumentError(f"hora.keras: Keras runs on {backend}; it works on tensorflow, jax and torch (KERAS_BACKEND)")
 
 
 def reduce(
@@ -90,9 +94,7 @@ def reduce(
             [g.detach().contiguous() for g in given], op, group=group, prescale=prescale, postscale=postscale
         )
     else:
-        raise ArgumentError(
-            f"hora.keras: Keras runs on {backend}; it works on tensorflow, jax and torch (KERAS_BACKEND)"
-        )
+        raise _no_backend(backend)
     out = list(grads)
     for i, g, d in zip(at, given, before, strict=True):
         out[i] = three.ops.cast(g, d) if sixteen else g
@@ -129,8 +131,29 @@ def ranks(group: Group | None, backend: str | None = None) -> Any:
 
 
 def broadcast_variables(variables: list[Any], root: int = 0) -> None:
-    """Give every rank root's values of Keras' variables."""
+    """Give every rank root's values of Keras' variables, each backend's tensors as they are, in one call."""
     held = [v for v in variables if "string" not in str(v.dtype)]
-    got = comm.broadcast([array(v) for v in held], root)
-    for v, y in zip(held, got, strict=True):
-        v.assign(y)
+    if not held:
+        return
+    backend = backend_of(LEGACY if family(held[0]) is None else two(held[0]))
+    if backend == "tensorflow":
+        from .. import tensorflow
+
+        tensorflow.broadcast_variables(held, root)
+    elif backend == "jax":
+        from .. import jax
+
+        got = jax.broadcast([v.value for v in held], root, name=Unnamed("broadcast_variables"))
+        for y in got:
+            y.block_until_ready()  # a failure is told here, and nothing is assigned
+        for v, y in zip(held, got, strict=True):
+            v.assign(y)
+    elif backend == "torch":
+        # What is dense receives in its own memory; of the others a copy does, which is assigned.
+        dense = [v.value.detach().contiguous() for v in held]
+        comm.broadcast(dense, root, out=dense)
+        for v, y in zip(held, dense, strict=True):
+            if y.data_ptr() != v.value.data_ptr():
+                v.assign(y)
+    else:
+        raise _no_backend(backend)

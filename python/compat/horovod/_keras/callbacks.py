@@ -7,6 +7,7 @@ from typing import Any
 
 import hora
 import hora.keras.callbacks as own
+from hora import frontend
 from hora.keras import broadcast_variables
 from hora.keras.which import keras
 
@@ -46,7 +47,13 @@ class BroadcastGlobalVariablesCallback(own.BroadcastGlobalVariables):
 
     def _send(self, variables: list[Any]) -> None:
         local = {id(x) for v in self.local_variables for x in _both(v)}
-        broadcast_variables([v for v in variables if not any(id(x) in local for x in _both(v))], self.root)
+        try:
+            broadcast_variables([v for v in variables if not any(id(x) in local for x in _both(v))], self.root)
+        except Exception as error:  # of the backend's own class
+            found = frontend.behind(error)
+            if found is None:
+                raise
+            raise found from error
 
     on_train_begin = translated(own.BroadcastGlobalVariables.on_train_begin)
     on_train_batch_end = translated(own.BroadcastGlobalVariables.on_train_batch_end)
