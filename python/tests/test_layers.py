@@ -192,3 +192,18 @@ def test_calls_are_made_by_one_object():
     assert said <= told, f"Call's docstring does not tell {said - told}"
     for method in (Group.run, Group.begin, Group.submit, Group.plan):
         assert list(inspect.signature(method).parameters)[:3] == ["self", "call", "keep"], method
+
+
+def test_compiled_programs_call_no_python():
+    """The library runs inside of them: nothing that calls back into Python stands between."""
+    calls = {
+        "numpy_function", "py_function", "py_func", "eager_py_func", "pure_callback", "io_callback", "host_callback",
+    }  # fmt: skip
+    wrong = []
+    for path, tree in sources("hora", "compat").items():
+        for node in ast.walk(tree):
+            names = {getattr(node, "attr", ""), getattr(node, "id", "")}
+            if isinstance(node, (ast.Import, ast.ImportFrom)):
+                names = {part for a in node.names for part in a.name.split(".")}
+            wrong += [f"{path}:{getattr(node, 'lineno', 0)} uses {n}" for n in sorted(names & calls)]
+    assert not wrong, "\n".join(wrong)

@@ -115,6 +115,7 @@ def test_contents(machine):
         info = f"hora-{version}.dist-info"
         assert {
             "hora/libhora.so",
+            "hora/libhora_tf.so",
             "hora/_fast.abi3.so",
             "hora/_fast.pyi",
             "hora/hora.h",
@@ -135,7 +136,8 @@ def test_contents(machine):
         listed = dict(line.split(",")[:2] for line in z.read(f"{info}/RECORD").decode().splitlines())
         assert set(listed) == set(names)
         machine_code = {"x86_64": 62, "aarch64": 183}[machine]
-        for elf in ("hora/libhora.so", "hora/_fast.abi3.so", f"hora-{version}.data/scripts/hora"):
+        assert z.getinfo("hora/libhora_tf.so").file_size < 64 << 10, "TensorFlow loads it for one call of the library's"
+        for elf in ("hora/libhora.so", "hora/libhora_tf.so", "hora/_fast.abi3.so", f"hora-{version}.data/scripts/hora"):
             head = z.read(elf)[:20]
             assert head[:4] == b"\x7fELF" and int.from_bytes(head[18:20], "little") == machine_code
 

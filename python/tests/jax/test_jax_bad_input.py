@@ -219,3 +219,37 @@ def test_jax_is_missing_or_too_old(run, tmp_path, monkeypatch):
     assert "well" in run(MISSING, "-np", "1", args=("JAX 0.4.30 is too old",)).stdout
     (tmp_path / "old" / "jax.py").write_text("raise ModuleNotFoundError(\"No module named 'jax'\", name='jax')\n")
     assert "well" in run(MISSING, "-np", "1", args=("JAX is not installed",)).stdout
+
+
+# An operation with a bound, which one rank does not come to: it reads a pipe until the other has heard.
+LATE = """
+import sys
+import jax, jax.numpy as jnp
+import hora, hora.jax as hj
+from hora.frontend import behind
+
+hora.init()
+r, x = hora.rank(), jnp.ones(3)
+groups = [hora.Group([0, 1], tag=t) for t in "ab"]
+for call in (lambda: hj.allreduce(x, group=groups[0]), jax.jit(lambda: hj.allreduce(x, group=groups[1]))):
+    if r == 1:
+        assert open(sys.argv[1]).read() == "heard"
+        continue
+    try:
+        jax.block_until_ready(call())
+    except jax.errors.JaxRuntimeError as e:
+        assert all(says in str(e) for says in ("DEADLINE_EXCEEDED", "allreduce", "rank 1")), e
+        assert isinstance(behind(e), hora.DeadlineError)
+    else:
+        raise AssertionError("it went on alone")
+    hj.recover()
+    with open(sys.argv[1], "w") as f:
+        f.write("heard")
+print("well", flush=True)
+"""
+
+
+def test_an_operations_bound_has_passed(run, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    done = run(LATE, args=(str(tmp_path / "pipe"),), code=1, timeout=60, HORA_OP_TIMEOUT="1")
+    assert done.stdout.count("well") == 2 and "rank 0 made 1 call, rank 1 made 0 calls" in done.stderr, done.stderr

@@ -158,6 +158,13 @@ if hasattr(jax, "shard_map"):
     calls.append(lambda: jax.jit(jax.shard_map(hj.allreduce, **parts))(spread))
 for call in calls:
     refused(call, ValueError, "more than 1 device", "start a rank for each device")
+
+# A program for an accelerator, which can be made here though there is none to run it.
+for of in (hj.allreduce, hj.allgather, hj.rank):
+    traced = jax.jit(of).trace(*([] if of is hj.rank else [jnp.ones(2)]))
+    assert traced.lower(lowering_platforms=("cpu",)) is not None
+    for platform in ("cuda", "tpu"):
+        refused(lambda: traced.lower(lowering_platforms=(platform,)), hora.ArgumentError, "run on the CPU", "JAX_PLATFORMS=cpu")
 there = jax.device_put(jnp.ones(2), jax.devices()[1])
 assert (np.asarray(jax.jit(hj.allreduce)(there)) == n).all()
 print("well")

@@ -276,6 +276,66 @@ assert len({w.tobytes() for w in hora.allgather_object(np.concatenate([a.ravel()
 print("well", backend)
 """
 
+# The mean of the variables that an optimizer keeps follows them, which the ranks' average has moved.
+MEAN = """
+import numpy as np, keras
+import hora, hora.keras
+
+hora.init()
+r, n, backend = hora.rank(), hora.size(), keras.backend.backend()
+X = np.random.RandomState(0).randn(64, 5).astype("f")
+Y = X.sum(1, keepdims=True)
+b = 16 // n
+joined = [np.concatenate([A[q::n][i * b : (i + 1) * b] for i in range(4) for q in range(n)]) for A in (X, Y)]
+
+
+def trained(wrap, x, y, batch, every):
+    keras.utils.set_random_seed(1)
+    m = keras.Sequential([keras.layers.Input((5,)), keras.layers.Dense(8, activation="tanh"), keras.layers.Dense(1)])
+    m.compile(wrap(keras.optimizers.SGD(0.1, use_ema=True, ema_momentum=0.7, ema_overwrite_frequency=every)), loss="mse")
+    last = []
+    look = keras.callbacks.LambdaCallback(on_train_batch_end=lambda b, logs: last.append(b))
+    m.fit(x, y, batch_size=batch, epochs=3, shuffle=False, verbose=0, callbacks=[look])
+    assert len(last) == 12
+    means = [keras.ops.convert_to_numpy(v) for v in m.optimizer._model_variables_moving_average]
+    return [np.concatenate([a.ravel() for a in of]) for of in (m.get_weights(), means)]
+
+
+for every in (None, 5):
+    got = trained(hora.keras.DistributedOptimizer, X[r::n], Y[r::n], b, every)
+    alone = trained(lambda o: o, *joined, 16, every)
+    for mine, one in zip(got, alone, strict=True):
+        assert np.allclose(mine, one, atol=1e-5), (every, np.abs(mine - one).max())
+        assert len({v.tobytes() for v in hora.allgather_object(mine)}) == 1
+    apart = trained(lambda o: o, X[r::n], Y[r::n], b, every)
+    assert np.abs(got[1] - apart[1]).max() > 1e-3, "the ranks' averages were not needed"
+print("well", backend)
+"""
+
+# Keras would have XLA compile where there is a GPU, without being asked.
+AUTO = """
+import warnings
+import numpy as np, keras
+import hora, hora.keras
+
+hora.init()
+keras.Model._resolve_auto_jit_compile = lambda self: True
+plain = keras.Sequential([keras.layers.Input((5,)), keras.layers.Dense(1)])
+plain.compile("sgd", loss="mse")
+m = keras.Sequential([keras.layers.Input((5,)), keras.layers.Dense(1)])
+m.compile(hora.keras.DistributedOptimizer(keras.optimizers.SGD(0.01)), loss="mse")
+assert plain.jit_compile and m.jit_compile, "the automatic choice"
+x = np.random.RandomState(hora.rank()).randn(16, 5).astype("f")
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    for _ in range(2):
+        m.fit(x, x[:, :1], batch_size=8, epochs=1, verbose=0, callbacks=[hora.keras.callbacks.BroadcastGlobalVariables()])
+assert [str(w.message)[:38] for w in told if "jit" in str(w.message)] == ["hora.keras: jit_compile=True is not po"], told
+assert not m.jit_compile and plain.jit_compile
+assert len({w.tobytes() for w in hora.allgather_object(np.concatenate([a.ravel() for a in m.get_weights()]))}) == 1
+print("well")
+"""
+
 # Models that know their inputs' shape with the first batch only.
 LATE = """
 import numpy as np
@@ -313,11 +373,88 @@ print("well", keras.__version__)
 """
 
 
+# Variables go from rank to rank as each backend's own tensors.
+BEGIN = """
+import numpy as np, keras
+import hora, hora.keras
+import horovod.keras as hvd
+from horovod.common.exceptions import HorovodInternalError
+
+hora.init()
+hvd.init()
+r, backend = hora.rank(), keras.backend.backend()
+if backend == "torch":
+    import torch
+    kinds = [torch.Tensor]
+else:
+    kinds = [type(keras.ops.zeros(1))]
+types = ["float32", "float16", "bfloat16", "int32", "uint8", "bool"]
+held = [keras.Variable(np.full((2, 3), r), dtype=t, trainable="float" in t) for t in types]
+held += [keras.Variable(np.float32(r)), keras.Variable(np.zeros((0, 4), "f")), keras.Variable(np.full((2, 3), r + 4.0, "f"))]
+if backend == "torch":
+    held[-1].value.data = torch.full((3, 2), r + 4.0).t()            # not dense
+model = keras.Sequential([keras.layers.Input((5,)), keras.layers.Dense(3), keras.layers.BatchNormalization()])
+model.set_weights([np.full(w.shape, float(r)) for w in model.get_weights()])
+other = keras.Sequential([keras.layers.Input((5,)), keras.layers.Dense(3 + r)])
+before = other.get_weights()
+
+
+def no(*args, **kwargs):
+    raise AssertionError("a tensor became one of NumPy's")
+
+
+kept = keras.ops.convert_to_numpy
+keras.ops.convert_to_numpy = keras.backend.convert_to_numpy = no
+if backend == "torch":
+    numpys, torch.Tensor.numpy = torch.Tensor.numpy, no
+hora.keras.broadcast_variables([])
+hora.keras.broadcast_variables(held, 1)
+for begin in (hora.keras.callbacks.BroadcastGlobalVariables(1), hvd.callbacks.BroadcastGlobalVariablesCallback(1)):
+    model.layers[0].bias.assign(keras.ops.full((3,), 5.0 + r))
+    begin.set_model(model)
+    begin.on_train_begin()
+    try:
+        begin.set_model(other)
+        begin.on_train_begin()
+    except Exception as e:
+        mine = {"tensorflow": "InvalidArgumentError", "jax": "JaxRuntimeError", "torch": "MismatchError"}[backend]
+        of_ours = isinstance(begin, hvd.callbacks.BroadcastGlobalVariablesCallback)
+        assert "rank 1" in str(e) and type(e).__name__ == ("HorovodInternalError" if of_ours else mine), repr(e)
+    else:
+        raise AssertionError("models that differ are not one")
+    if backend == "jax":
+        from hora.jax import recover
+        recover()
+keras.ops.convert_to_numpy = keras.backend.convert_to_numpy = kept
+if backend == "torch":
+    torch.Tensor.numpy = numpys
+assert all((np.asarray(kept(v.value)).astype("f") == 1).all() for v in held[:7]), held
+assert (kept(held[8].value) == 5).all() and held[7].shape == (0, 4) and [v.dtype for v in held[:6]] == types
+assert (kept(model.layers[0].bias.value) == 6).all() and all((w == 1).all() for w in model.get_weights()[:1] + model.get_weights()[2:])
+assert all((a == b).all() for a, b in zip(before, other.get_weights(), strict=True)), "of a failure nothing is kept"
+print("well", backend)
+"""
+
+
+@pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
+def test_variables_go_as_they_are(run, backend):
+    assert run(BEGIN, KERAS_BACKEND=backend).stdout.count(f"well {backend}") == 2
+
+
 @pytest.mark.parametrize("backend", cases("tensorflow", "jax", rest=["torch"]))
 def test_what_an_optimizer_has_besides_its_configuration(run, backend):
     done = run(KEPT, timeout=100, KERAS_BACKEND=backend)
     assert done.stdout.count(f"well {backend}") == 2
     assert done.stderr.count("jit_compile=True is not possible") == (2 if backend == "tensorflow" else 0), done.stderr
+
+
+@pytest.mark.parametrize("backend", cases("tensorflow", "jax", rest=["torch"]))
+def test_the_mean_of_an_optimizer_follows_the_average(run, backend):
+    assert run(MEAN, KERAS_BACKEND=backend).stdout.count(f"well {backend}") == 2
+
+
+def test_keras_own_choice_of_xla_is_left_away(run):
+    assert run(AUTO, KERAS_BACKEND="tensorflow").stdout.count("well") == 2
 
 
 def test_models_that_are_built_late(run):

@@ -335,3 +335,37 @@ def test_tensorflow_is_missing_or_too_old(run, tmp_path, monkeypatch):
         "raise ModuleNotFoundError(\"No module named 'tensorflow'\", name='tensorflow')\n"
     )
     assert "well" in run(MISSING, "-np", "1", cold=True, args=("TensorFlow is not installed",)).stdout
+
+
+# An operation with a bound, which one rank does not come to: it reads a pipe until the other has heard.
+LATE = """
+import sys
+import tensorflow as tf
+import hora, hora.tensorflow as ht
+from hora.frontend import behind
+
+hora.init()
+r, x = hora.rank(), tf.ones(3)
+groups = [hora.Group([0, 1], tag=t) for t in "ab"]
+for call in (lambda: ht.allreduce(x, group=groups[0]), tf.function(lambda: ht.allreduce(x, group=groups[1]))):
+    if r == 1:
+        assert open(sys.argv[1]).read() == "heard"
+        continue
+    try:
+        call()
+    except tf.errors.DeadlineExceededError as e:
+        assert "allreduce" in str(e) and "rank 1" in str(e), e
+        told = behind(e)
+        assert isinstance(told, hora.DeadlineError), told
+    else:
+        raise AssertionError("it went on alone")
+    with open(sys.argv[1], "w") as f:
+        f.write("heard")
+print("well", flush=True)
+"""
+
+
+def test_an_operations_bound_has_passed(run, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    done = run(LATE, args=(str(tmp_path / "pipe"),), code=1, timeout=60, HORA_OP_TIMEOUT="1")
+    assert done.stdout.count("well") == 2 and "rank 0 made 1 call, rank 1 made 0 calls" in done.stderr, done.stderr
