@@ -22,12 +22,29 @@ def equal(a, b):
 
 
 # Element types, operators, outside and inside jit.
-for dtype in ("float32", "float16", "bfloat16", "int32", "uint8", "int16", "bool", "complex64"):
-    x = jnp.full((2, 3), r + 1).astype(dtype)
-    for f in (hj.allreduce, jax.jit(hj.allreduce)):
-        y = f(x)
-        assert y.dtype == x.dtype
-        equal(y, np.full((2, 3), 1 if dtype == "bool" else total))
+TYPES = "float32 float16 bfloat16 int8 int16 int32 uint8 uint16 uint32 bool complex64 float8_e4m3fn float8_e5m2".split()
+
+
+def each_type(types):
+    for dtype in types:
+        x = jnp.full((2, 3), r + 1).astype(dtype)
+        for f in (hj.allreduce, jax.jit(hj.allreduce)):
+            y = f(x)
+            assert y.dtype == x.dtype == dtype
+            equal(y, np.full((2, 3), 1 if dtype == "bool" else total))
+        x = (jnp.arange(n) + n * r).astype(dtype)
+        every = np.arange(n * n).reshape(n, n) if dtype != "bool" else np.arange(n * n).reshape(n, n) > 0
+        sums = every.any(0) if dtype == "bool" else every.sum(0)
+        for f, right in ((hj.allgather, every.ravel()), (lambda x: hj.broadcast(x, 1), every[1]), (hj.alltoall, every[:, r]), (hj.reduce_scatter, sums[r : r + 1])):
+            y = jax.jit(f)(x)
+            assert y.dtype == dtype
+            equal(y, right)
+
+
+each_type(TYPES)
+jax.config.update("jax_enable_x64", True)
+each_type(["int64", "uint64", "float64", "complex128"])
+jax.config.update("jax_enable_x64", False)
 equal(jax.jit(lambda x: hj.allreduce(x, hora.MAX))(jnp.float32(r)), n - 1)
 equal(jax.jit(lambda x: hj.allreduce(x, "average", prescale=2, postscale=3))(jnp.full(3, r + 1.0)), np.full(3, 6 * total / n))
 equal(hj.allreduce(jnp.zeros((0, 3))), np.zeros((0, 3)))

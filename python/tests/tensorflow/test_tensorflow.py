@@ -20,12 +20,21 @@ def equal(a, b):
     assert np.allclose(np.asarray(a, dtype=np.complex128), np.asarray(b, dtype=np.complex128)), (a, b)
 
 
-for dtype in ("float32", "float64", "float16", "bfloat16", "int32", "int64", "uint8", "int8", "int16", "bool", "complex64"):
+TYPES = "float32 float64 float16 bfloat16 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool complex64 complex128".split()
+for dtype in TYPES:
     x = tf.cast(tf.fill([2, 3], r + 1), dtype)
     for f in (ht.allreduce, tf.function(ht.allreduce)):
         y = f(x)
         assert y.dtype == x.dtype and y.shape == x.shape
         equal(tf.cast(y, "complex128"), np.full((2, 3), 1 if dtype == "bool" else total))
+    x = tf.cast(tf.range(n) + n * r, dtype)
+    every = np.arange(n * n).astype(x.dtype.as_numpy_dtype).reshape(n, n)
+    sums = every.any(0) if dtype == "bool" else every.sum(0)
+    moves = ((ht.allgather, every.ravel()), (lambda x: ht.broadcast(x, 1), every[1]), (ht.alltoall, every[:, r]), (ht.reducescatter, sums[r : r + 1]))
+    for f, right in moves:
+        for y in (f(x), tf.function(f)(x)):
+            assert y.dtype == x.dtype
+            equal(tf.cast(y, "complex128"), right.astype("complex128"))
 for dtype in ("float8_e4m3fn", "float8_e5m2"):                                # which not every release names
     if x := getattr(tf.dtypes.experimental, dtype, None):
         y = ht.allgather(ht.allreduce(tf.cast(tf.fill([2], r + 1.0), x)))
@@ -217,6 +226,49 @@ print("well", hora.size())
 
 def test_calls(run, tmp_path):
     assert run(CALLS, args=(str(tmp_path),)).stdout.count("well") == 2
+
+
+# What a step sends is one operation of its graph, however many variables there are.
+ONE_CALL = """
+import tensorflow as tf, keras
+import hora, hora.keras, hora.tensorflow as ht
+
+hora.init()
+vs = [tf.Variable(tf.fill([k + 1], float(k))) for k in range(6)]
+ks = [keras.Variable(tf.fill([k + 1], float(k))) for k in range(6)]
+
+
+def calls(step):
+    graph = step.get_concrete_function().graph
+    inside = [g for f in graph._functions.values() for g in [f.graph]] if hasattr(graph, "_functions") else []
+    return [op.name for g in (graph, *inside) for op in g.get_operations() if op.type.startswith("Hora")]
+
+
+@tf.function
+def by_tape():
+    with ht.DistributedGradientTape(tf.GradientTape()) as tape:
+        loss = tf.add_n([tf.reduce_sum(v * v) for v in vs])
+    return tape.gradient(loss, vs)
+
+
+optimizer = hora.keras.DistributedOptimizer(keras.optimizers.Adam(0.1))
+optimizer.build(ks)
+
+
+@tf.function
+def by_optimizer():
+    optimizer.apply([k * 1.0 for k in ks], ks)
+
+
+for step in (by_tape, by_optimizer):
+    step()
+    assert len(calls(step)) == 1, calls(step)
+print("well")
+"""
+
+
+def test_a_step_is_one_call(run):
+    assert run(ONE_CALL).stdout.count("well") == 2
 
 
 def test_wrong_calls(run):
