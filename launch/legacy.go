@@ -9,7 +9,8 @@ import (
 var old = regexp.MustCompile(`^(AttributeError: module '(tensorflow|keras)[\w.]*' has no attribute |` +
 	`AttributeError: '\w+' object has no attribute '(lr|fit_generator|evaluate_generator|predict_generator)'|` +
 	`ImportError: cannot import name '\w+' from '(tensorflow|keras)[\w.]*'|` +
-	`ModuleNotFoundError: No module named '(tensorflow\.)?keras\.)`)
+	`ModuleNotFoundError: No module named '(tensorflow\.)?keras\.|` +
+	`ValueError: Argument\(s\) not recognized: \{'(lr|decay)': )`)
 
 // oldNames returns what a program should hear that was written for TensorFlow 1 or Keras 2, ": …", or "" for another
 // failure.

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+from . import _old_keras
 from ._gone import MODULES, MULTI_GPU, Gone, Several, With, from_keras_two
 
 # Modules of Keras 2 that Keras 3 has under another name.
@@ -229,27 +230,6 @@ class _Sessions:
 _sessions = _Sessions()
 
 
-class _Phase:
-    """Whether layers train, which no layer of Keras 3 asks: a number, in a graph of TensorFlow 1 what can be fed."""
-
-    def __init__(self) -> None:
-        self._set = 0
-
-    def set_learning_phase(self, value: int) -> None:
-        self._set = int(value)
-
-    def learning_phase(self) -> Any:
-        import tensorflow as tf
-
-        if tf.executing_eagerly():
-            return self._set
-        graph: Any = tf.compat.v1.get_default_graph()
-        if not hasattr(graph, "_hora_phase"):
-            graph._hora_phase = tf.compat.v1.placeholder_with_default(self._set, [], name="keras_learning_phase")
-        return graph._hora_phase
-
-
-_phase = _Phase()
 _ORDERINGS = {"tf": "channels_last", "th": "channels_first"}
 
 
@@ -259,8 +239,8 @@ class _OldBackend:
     def __getattr__(self, name: str) -> Any:
         if name in ("set_session", "get_session"):
             return getattr(_sessions, name)
-        if name in ("learning_phase", "set_learning_phase"):
-            return getattr(_phase, name)
+        if name in _old_keras.BACKEND:
+            return _old_keras.BACKEND[name]
         if name == "tf":
             return importlib.import_module("tensorflow")
         if name == "image_dim_ordering":
@@ -289,9 +269,11 @@ def _keras(keras: ModuleType) -> None:
     fall_back(keras.preprocessing, lambda: SimpleNamespace(text=importlib.import_module("keras.preprocessing.text")))
     for utils in (keras.utils, importlib.import_module("keras._tf_keras.keras.utils")):
         fall_back(utils, lambda: SimpleNamespace(multi_gpu_model=MULTI_GPU))
+    for models in (keras.models, importlib.import_module("keras._tf_keras.keras.models")):
+        fall_back(models, lambda: _old_keras.MODELS)
     for name in ("keras.layers", "keras._tf_keras.keras.layers"):
         layers = importlib.import_module(name)
-        has = SimpleNamespace(experimental=SimpleNamespace(preprocessing=layers))
+        has = SimpleNamespace(experimental=SimpleNamespace(preprocessing=layers), **_old_keras.LAYERS)
         fall_back(layers, lambda has=has: has)  # type: ignore[misc]
     for old in ("np_utils", "generic_utils"):
         if not hasattr(keras.utils, old):
@@ -299,9 +281,8 @@ def _keras(keras: ModuleType) -> None:
     for name in ("losses", "metrics", "initializers"):  # what tf.losses and so on are, once they are asked for
         module = importlib.import_module(f"keras._tf_keras.keras.{name}")
         short = SimpleNamespace(**vars(module))  # Keras 2's short names, as mse
-        if name == "initializers":
-            for old, now in _INITIALIZERS.items():
-                setattr(short, old, getattr(module, now))
+        for old, now in {"initializers": _INITIALIZERS, "losses": _old_keras.LOSSES}.get(name, {}).items():
+            setattr(short, old, getattr(module, now))
         fall_back(getattr(keras, name), lambda short=short: short)  # type: ignore[misc]
         fall_back(module, lambda name=name: getattr(importlib.import_module("tensorflow").compat.v1, name))  # type: ignore[misc]
     _optimizers(keras)

@@ -168,6 +168,60 @@ with tf.Graph().as_default(), tf.Session() as session:
 print("well")
 """
 
+# What Keras 3 has the parts of, and what it has not.
+PARTS = """
+import hora
+import tensorflow as tf, keras, numpy as np
+from keras import backend as K
+from keras.layers import CuDNNGRU, CuDNNLSTM, DenseFeatures, LocallyConnected1D, LocallyConnected2D
+from keras.models import model_from_config, model_from_yaml
+from keras.losses import cosine, cosine_proximity
+import tensorflow.keras.backend as TK
+
+into = keras.layers.Input((4,))
+inside = keras.layers.Dense(3, kernel_initializer="ones")(into)
+out = keras.layers.Dropout(0.5)(inside)
+model = keras.Model(into, out)
+x = np.ones((2, 4), "f")
+assert (K.function([model.input], [inside])([x])[0] == 4).all()
+both = K.function([model.input, K.learning_phase()], [inside, out])
+first, second = both([np.ones((100, 4), "f"), 1])
+assert (first == 4).all() and set(second.ravel()) == {0.0, 8.0} and (both([x, 0])[1] == 4).all()
+assert K.placeholder((None, 4)).shape == (None, 4) and K.placeholder(ndim=3).shape == (None, None, None)
+for k in (K, TK, tf.keras.backend):
+    assert k.in_train_phase(1, 2) == 2 and k.in_test_phase(lambda: 1, 2) == 1 and k.in_train_phase(1, 2, training=True) == 1
+    with k.learning_phase_scope(1):
+        assert k.learning_phase() == 1 and k.in_train_phase(1, 2) == 1
+    assert k.learning_phase() == 0
+assert int(K.in_train_phase(tf.constant(1), tf.constant(2), tf.constant(True))) == 1
+assert float(K.print_tensor(tf.constant(3.0), "said")) == 3 == float(tf.function(lambda: K.print_tensor(tf.constant(3.0), "too"))())
+drawn = np.asarray(K.random_binomial((1000,), 0.25, seed=1))
+assert set(drawn) == {0.0, 1.0} and 0.15 < drawn.mean() < 0.35 and drawn.dtype == "float32"
+K.reset_uids()
+assert keras.layers.Dense(1).name == "dense"
+again = model_from_config({"class_name": "Functional", "config": model.get_config()})
+assert again.count_params() == model.count_params()
+y = np.random.RandomState(0).rand(2, 3).astype("f")
+assert np.allclose(cosine(y, y), -1) and cosine_proximity is cosine is keras.losses.cosine_similarity
+assert type(CuDNNLSTM(3)) is keras.layers.LSTM and type(CuDNNGRU(3, return_sequences=True)) is keras.layers.GRU
+for name, call, says in (
+    ("LocallyConnected1D", lambda: LocallyConnected1D(3, 2), "Conv"), ("LocallyConnected2D", lambda: LocallyConnected2D(3, 2), "tf_keras"),
+    ("DenseFeatures", lambda: DenseFeatures([]), "FeatureSpace"), ("model_from_yaml", lambda: model_from_yaml(""), "model_from_json"),
+    ("local_conv1d", lambda: K.local_conv1d(), "Conv"),
+):
+    try:
+        call()
+    except NotImplementedError as e:
+        assert name in str(e) and says in str(e), e
+    else:
+        raise AssertionError(name)
+with tf.Graph().as_default(), tf.Session() as session:
+    fed = K.placeholder((2,))
+    y = K.in_train_phase(fed * 2, fed)
+    assert session.run(y, {fed: [1, 2], K.learning_phase(): 1}).tolist() == [2, 4] and session.run(y, {fed: [1, 2]}).tolist() == [1, 2]
+print("well")
+"""
+
 # The layers and cells of tf.layers and tf.nn.rnn_cell lie in Keras 2's package.
 LAYERS = """
 import sys
@@ -203,6 +257,10 @@ def test_more_names(run):
     assert "well" in run(MORE, "-np", "1", "--legacy", "tf1").stdout
 
 
+def test_names_that_are_made_of_others(run):
+    assert "well" in run(PARTS, "-np", "1", "--legacy", "tf1").stdout
+
+
 def test_layers_of_tensorflow_one(run):
     done = run(LAYERS, "-np", "1", "--legacy", "tf1", args=(str(beside.folder("keras-2")),))
     assert "well" in done.stdout
@@ -228,8 +286,11 @@ print("well")
     assert "well" in run(program, "-np", "1", "--legacy", "tf1").stdout
 
 
+LR = "import keras\nkeras.optimizers.SGD(lr=0.1)"
+
+
 def test_without_it_one_sentence_says_so(run):
-    for program in ("import tensorflow as tf\ntf.ConfigProto()", "from keras.layers.core import Dense"):
+    for program in ("import tensorflow as tf\ntf.ConfigProto()", "from keras.layers.core import Dense", LR):
         done = run(program, "-np", "1", code=1)
         last = done.stderr.strip().splitlines()[-1]
         assert last.startswith("hora: rank 0") and last.endswith("start it with --legacy tf1"), last
