@@ -1,8 +1,11 @@
 package hora
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"time"
 )
 
 // half is what a group knows of the group beside it: the same ranks in the other kind.
@@ -57,9 +60,19 @@ func (g *Group) halfName() string {
 
 // newHalf notes that the group beside g is being made. The caller holds mu.
 func (g *Group) newHalf(ctx context.Context) (context.Context, *half) {
-	ctx, cancel := context.WithTimeout(ctx, g.world.cfg.StartTimeout)
+	ctx, cancel := context.WithTimeout(ctx, g.halfLimit())
 	g.half = &half{made: make(chan struct{}), cancel: cancel}
 	return ctx, g.half
+}
+
+// halfLimit returns how long members that have come wait for the others' first call of the other kind. Those may be busy
+// with anything, or wait for one of these in a call of g: nobody can tell.
+func (g *Group) halfLimit() time.Duration {
+	c := &g.world.cfg
+	if t := cmp.Or(g.timeout, c.OpTimeout, max(c.StallEnd, 0)); t > 0 {
+		return t
+	}
+	return max(c.StartTimeout, doubted*cmp.Or(max(c.DeadlockTimeout, 0), defaultDeadlock))
 }
 
 // makeHalf makes the group beside g. All members work its number out from g's, so that it does not matter what else
@@ -68,8 +81,19 @@ func (g *Group) makeHalf(ctx context.Context, h *half) {
 	defer close(h.made)
 	defer h.cancel()
 	o := groupOptions{named: !g.named, name: g.halfName(), timeout: g.timeout}
+	began := time.Now()
+	if c := &g.world.cfg; c.StallWarn > 0 && c.Log != nil {
+		warn := time.AfterFunc(c.StallWarn, func() {
+			c.Log.Warn(fmt.Sprintf("%s: not every rank has made its first call %s in %v; see what the others do instead",
+				g.name, kindOf(o.named), c.StallWarn))
+		})
+		defer warn.Stop()
+	}
 	h.group, h.err = g.world.open(ctx, g.ranks, numberOf(fmt.Sprint(g.id, " the other half")), o)
 	if h.err != nil {
+		if errors.Is(h.err, context.DeadlineExceeded) {
+			h.err = &OperationError{Kind: "make group " + o.name, Err: &late{kindOf(o.named), time.Since(began), h.err}}
+		}
 		return
 	}
 	back := &half{made: make(chan struct{}), group: g}
@@ -80,6 +104,27 @@ func (g *Group) makeHalf(ctx context.Context, h *half) {
 		h.group.half = back
 	}
 }
+
+// late says of a half that was not made in time what its ranks can see.
+type late struct {
+	kind  string
+	after time.Duration
+	err   error
+}
+
+func (l *late) Error() string {
+	return fmt.Sprintf("not every rank has made its first call %s within %v; see what the others do instead, or allow more time",
+		l.kind, l.after.Round(time.Second/10))
+}
+
+func kindOf(named bool) string {
+	if named {
+		return "by name"
+	}
+	return "in order"
+}
+
+func (l *late) Unwrap() error { return l.err }
 
 // closeHalf closes the group beside g if g has made it, ends its making, and lets nobody make it any more.
 func (g *Group) closeHalf() error {

@@ -1,6 +1,7 @@
 package hora
 
 import (
+	"cmp"
 	"fmt"
 	"hash/fnv"
 	"maps"
@@ -78,10 +79,7 @@ const (
 )
 
 func newKnots(w *World) *knots {
-	limit := w.cfg.DeadlockTimeout
-	if limit == 0 {
-		limit = 5 * time.Second
-	}
+	limit := cmp.Or(w.cfg.DeadlockTimeout, defaultDeadlock)
 	if w.cfg.Threads == nil || limit < 0 {
 		return nil
 	}
@@ -115,8 +113,13 @@ func (k *knots) hear(from int, text []byte) {
 // on it at once could have left before another has heard it.
 const hearing = 3 * time.Second
 
+const (
+	defaultDeadlock = 5 * time.Second
+	doubted         = 120 // times as long waits may last that something outside of our sight may free
+)
+
 // patience returns for how long a knot that something outside of our sight may free is left alone.
-func (k *knots) patience() time.Duration { return 120 * k.limit }
+func (k *knots) patience() time.Duration { return doubted * k.limit }
 
 // pace returns how often a rank that waits says so.
 func (k *knots) pace() time.Duration { return max(k.limit/5, 20*time.Millisecond) }

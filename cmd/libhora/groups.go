@@ -179,8 +179,8 @@ func (g *group) name(s C.hora_str, counted bool) string {
 }
 
 // withNamed calls f with the named group beside g, now if it is there, else when it has
-// been made; calls are served in their order.
-func (g *group) withNamed(f func(*group, error)) {
+// been made; calls are served in their order. The first one's limit, if it has one, is that of the making.
+func (g *group) withNamed(limit time.Duration, f func(*group, error)) {
 	if n := g.named.Load(); n != nil {
 		f(n, nil)
 		return
@@ -195,7 +195,7 @@ func (g *group) withNamed(f func(*group, error)) {
 	g.deferred = append(g.deferred, f)
 	if !g.making {
 		g.making = true
-		go g.makeNamed()
+		go g.makeNamed(limit)
 	}
 	g.mu.Unlock()
 }
@@ -207,7 +207,7 @@ func (g *group) companion() (*group, error) {
 		err error
 	}
 	answer := make(chan made, 1)
-	g.withNamed(func(n *group, err error) { answer <- made{n, err} })
+	g.withNamed(0, func(n *group, err error) { answer <- made{n, err} })
 	m := <-answer
 	return m.n, m.err
 }
@@ -220,8 +220,13 @@ func (g *group) isMaking() bool {
 }
 
 // makeNamed makes the named group and serves those who wait for it.
-func (g *group) makeNamed() {
-	inner, err := g.g.ByName(g.life.ctx)
+func (g *group) makeNamed(limit time.Duration) {
+	ctx, cancel := g.life.ctx, context.CancelFunc(func() {})
+	if limit > 0 {
+		ctx, cancel = context.WithTimeout(ctx, limit)
+	}
+	inner, err := g.g.ByName(ctx)
+	cancel()
 	var n *group
 	if err == nil {
 		n = &group{g: inner, lower: bridge.Of(inner), life: g.life, label: g.label}

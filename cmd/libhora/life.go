@@ -167,7 +167,7 @@ func (l *life) join(named bool) error {
 	}
 	if named {
 		made := make(chan error, 1)
-		g.withNamed(func(_ *group, err error) { made <- err })
+		g.withNamed(0, func(_ *group, err error) { made <- err })
 		return <-made
 	}
 	return nil

@@ -7,6 +7,7 @@ import "C"
 
 import (
 	"sync/atomic"
+	"time"
 
 	"hora"
 )
@@ -49,7 +50,7 @@ func (l *library) submitNamed(g *group, ops []C.hora_op, out []C.uint64_t) error
 		g.owed++
 	}
 	g.mu.Unlock()
-	g.withNamed(func(n *group, err error) {
+	g.withNamed(soonest(rs), func(n *group, err error) {
 		ts := make([]hora.Ticket, len(rs))
 		if err == nil {
 			err = n.post(rs, ts)
@@ -176,7 +177,7 @@ func horaJoin(handle C.uint64_t) (answer C.int64_t) {
 			err error
 		}
 		ready := make(chan made, 1)
-		g.withNamed(func(n *group, err error) { ready <- made{n, err} })
+		g.withNamed(0, func(n *group, err error) { ready <- made{n, err} })
 		m := <-ready
 		if m.err != nil {
 			return m.err
@@ -187,4 +188,14 @@ func horaJoin(handle C.uint64_t) (answer C.int64_t) {
 		o.value = int64(last)
 		return err
 	})
+}
+
+// soonest returns the shortest limit of some requests, 0 where none has one.
+func soonest(rs []hora.Request) (limit time.Duration) {
+	for i := range rs {
+		if t := rs[i].Timeout; t > 0 && (limit == 0 || t < limit) {
+			limit = t
+		}
+	}
+	return limit
 }

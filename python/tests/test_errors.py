@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -399,3 +400,34 @@ def test_a_folder_with_a_framework_s_name_is_no_framework(tmp_path, monkeypatch)
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(hora.VersionError, match="Flow is not installed; hora.flow needs Flow 2.12 or newer"):
         _framework.need("hora.flow", "flow", (2, 12), "Flow", "flow")
+
+
+def work_first_call_by_name(limit):
+    hora.init()
+    if hora.rank() == 1:
+        threading.Event().wait(5)
+        with pytest.raises((hora.PeerLostError, hora.DeadlineError)):
+            hora.allreduce(np.ones(3), name="a", named=True, timeout=limit)
+        return
+    begun = time.monotonic()
+    with pytest.raises(hora.DeadlineError, match="not every rank has made its first call by name within 1s"):
+        hora.allreduce(np.ones(3), name="a", named=True, timeout=limit)
+    assert time.monotonic() - begun < 4
+
+
+@pytest.mark.parametrize("env, limit", [({}, 1.0), ({"HORA_OP_TIMEOUT": "1"}, None)])
+def test_the_first_call_by_name_has_its_timeout(ranks, env, limit):
+    ranks(2, work_first_call_by_name, env=env, args=(limit,))
+
+
+def work_late():
+    hora.init()
+    if hora.rank() == 1:
+        threading.Event().wait(5)
+    assert hora.allreduce(np.ones(3), name="a", named=True).tolist() == [2.0] * 3
+
+
+def test_the_first_call_by_name_waits_for_a_rank_that_is_busy(job):
+    ends = job(2, work_late, env={"HORA_START_TIMEOUT": "4", "HORA_STALL_WARN": "1"}).wait()
+    assert [e.code for e in ends] == [0, 0], ends
+    assert "world: not every rank has made its first call by name in 1s" in ends[0].err
