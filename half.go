@@ -65,8 +65,8 @@ func (g *Group) newHalf(ctx context.Context) (context.Context, *half) {
 	return ctx, g.half
 }
 
-// halfLimit returns how long members that have come wait for the others' first call of the other kind. Those may be busy
-// with anything, or wait for one of these in a call of g: nobody can tell.
+// halfLimit returns how long members that have come wait for the others' first call of the other kind. Those may be
+// busy with anything, or wait for one of these in a call of g: nobody can tell.
 func (g *Group) halfLimit() time.Duration {
 	c := &g.world.cfg
 	if t := cmp.Or(g.timeout, c.OpTimeout, max(c.StallEnd, 0)); t > 0 {
