@@ -274,14 +274,14 @@ def test_helpers_of_data_frames(spark):
         (1, 1.0, [1, 1], DenseVector([1.0, 2.0]), SparseVector(2, {1: 1.0}), True),
         (2, None, [1, 2], SparseVector(2, {1: 1.0}), SparseVector(2, {}), False),
     ]
-    frame = spark.createDataFrame(rows, ["whole", "part", "list", "mixed", "sparse", "held"])
+    frame = spark.createDataFrame(rows, ["who`le", "part", "list", "mixed", "sparse", "held"])
     kinds, shapes, sizes = util._get_col_info(frame)
     assert (
         kinds["part"] == {float, type(None)}
         and kinds["mixed"] == {DenseVector, SparseVector}
         and kinds["list"] == {list}
     )
-    assert shapes == {"whole": 1, "part": 1, "list": 2, "mixed": 2, "sparse": 2, "held": 1} and (
+    assert shapes == {"who`le": 1, "part": 1, "list": 2, "mixed": 2, "sparse": 2, "held": 1} and (
         sizes["mixed"],
         sizes["sparse"],
     ) == (2, 1)

@@ -133,7 +133,7 @@ def _get_col_info(df: Any) -> tuple[dict[str, set[type]], dict[str, int], dict[s
             yield name, pickle.dumps(type(value)), shape, size
 
     told = F.udf(lambda row: list(look(row)), _OF_A_ROW, useArrow=False)(
-        F.struct(*[F.col(f"`{n}`") for n in df.columns])
+        F.struct(*[F.col("`" + n.replace("`", "``") + "`") for n in df.columns])
     )
     found = df.select(F.explode(told).alias("c")).groupBy("c.name")
     asked = [F.collect_set("c.kind"), *(f(f"c.{what}") for what in ("shape", "size") for f in (F.min, F.max))]
