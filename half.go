@@ -17,8 +17,9 @@ type half struct {
 }
 
 // ByName returns the half of g whose operations come in any order and are matched by name: g itself, if it was made
-// with Named. Otherwise the first call makes it, on every member, each when it gets there: ctx bounds that wait, as in
-// NewGroup, and where it fails every later call has the same error. It has g's timeout and is closed with g.
+// with Named. Otherwise the first call makes it, on every member, each when it gets there: that wait is bounded by ctx,
+// or where that has no deadline as an operation of g is, else by what ends doubted waits; where it fails every later
+// call has the same error. It has g's timeout and is closed with g.
 func (g *Group) ByName(ctx context.Context) (*Group, error) { return g.ofKind(ctx, true) }
 
 // InOrder returns the half of g whose operations are done in the order of the calls: g itself, unless it was made with
@@ -60,10 +61,17 @@ func (g *Group) halfName() string {
 
 // newHalf notes that the group beside g is being made. The caller holds mu.
 func (g *Group) newHalf(ctx context.Context) (context.Context, *half) {
-	ctx, cancel := context.WithTimeout(ctx, g.halfLimit())
+	var cancel context.CancelFunc
+	if _, has := ctx.Deadline(); has {
+		ctx, cancel = context.WithCancel(ctx)
+	} else {
+		ctx, cancel = context.WithTimeout(ctx, g.halfLimit())
+	}
 	g.half = &half{made: make(chan struct{}), cancel: cancel}
 	return ctx, g.half
 }
+
+const defaultStall = time.Minute // as the engine's
 
 // halfLimit returns how long members that have come wait for the others' first call of the other kind. Those may be
 // busy with anything, or wait for one of these in a call of g: nobody can tell.
@@ -82,10 +90,11 @@ func (g *Group) makeHalf(ctx context.Context, h *half) {
 	defer h.cancel()
 	o := groupOptions{named: !g.named, name: g.halfName(), timeout: g.timeout}
 	began := time.Now()
-	if c := &g.world.cfg; c.StallWarn > 0 && c.Log != nil {
-		warn := time.AfterFunc(c.StallWarn, func() {
+	if c := &g.world.cfg; c.StallWarn >= 0 && c.Log != nil {
+		after := cmp.Or(c.StallWarn, defaultStall)
+		warn := time.AfterFunc(after, func() {
 			c.Log.Warn(fmt.Sprintf("%s: not every rank has made its first call %s in %v; see what the others do instead",
-				g.name, kindOf(o.named), c.StallWarn))
+				g.name, kindOf(o.named), after))
 		})
 		defer warn.Stop()
 	}

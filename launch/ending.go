@@ -1,7 +1,6 @@
 package launch
 
 import (
-	"cmp"
 	"fmt"
 	"os"
 	"regexp"
@@ -28,7 +27,7 @@ type ending struct {
 	stopped  bool             // the workers have been told to end
 	final    <-chan time.Time // when to tell them, after a first failure
 	asked    int              // signals of ours that ask to stop
-	within   time.Duration    // how long workers have to end, where a signal asks them to; else it is the grace
+	within   time.Duration    // how long they have for it
 	hard     <-chan time.Time // when to give up waiting for agents
 	forced   bool             // they have been killed
 	patience patience
@@ -61,7 +60,7 @@ func (e *ending) settled() {
 
 // stop has every agent end its workers.
 func (e *ending) stop(grace time.Duration) {
-	e.stopped = true
+	e.stopped, e.within = true, grace
 	e.links.send(protocol.CmdStop, wire.AppendI64(nil, grace.Milliseconds()))
 	why := "the launcher ends the job"
 	if len(e.verdict.failed) > 0 {
@@ -111,7 +110,7 @@ func (e *ending) awaited() string {
 		if len(ranks) > 1 {
 			they = "they are"
 		}
-		return fmt.Sprintf("waiting for rank %s to end: %s killed after %v", list(ranks), they, cmp.Or(e.within, e.spec.Grace))
+		return fmt.Sprintf("waiting for rank %s to end: %s killed after %v", list(ranks), they, e.within)
 	}
 	var hosts []string
 	for _, l := range e.links.all {

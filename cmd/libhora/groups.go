@@ -179,8 +179,11 @@ func (g *group) name(s C.hora_str, counted bool) string {
 }
 
 // withNamed calls f with the named group beside g, now if it is there, else when it has
-// been made; calls are served in their order. The first one's limit, if it has one, is that of the making.
-func (g *group) withNamed(limit time.Duration, f func(*group, error)) {
+// been made; calls are served in their order.
+func (g *group) withNamed(f func(*group, error)) { g.withNamedWithin(0, f) }
+
+// withNamedWithin does so, and has the making end after a time of its own.
+func (g *group) withNamedWithin(limit time.Duration, f func(*group, error)) {
 	if n := g.named.Load(); n != nil {
 		f(n, nil)
 		return
@@ -207,7 +210,7 @@ func (g *group) companion() (*group, error) {
 		err error
 	}
 	answer := make(chan made, 1)
-	g.withNamed(0, func(n *group, err error) { answer <- made{n, err} })
+	g.withNamed(func(n *group, err error) { answer <- made{n, err} })
 	m := <-answer
 	return m.n, m.err
 }
@@ -239,6 +242,11 @@ func (g *group) makeNamed(limit time.Duration) {
 		g.mu.Lock()
 		waiting := g.deferred
 		g.deferred = nil
+		if err == nil && g.err != nil { // one has been given up: the others' would wait for it
+			err = g.err
+			n.lower.Engine.Fail(err)
+			n = nil
+		}
 		if err == nil {
 			g.owed = 0
 		}

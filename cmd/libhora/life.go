@@ -6,6 +6,7 @@ package main
 import "C"
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -167,7 +168,7 @@ func (l *life) join(named bool) error {
 	}
 	if named {
 		made := make(chan error, 1)
-		g.withNamed(0, func(_ *group, err error) { made <- err })
+		g.withNamedWithin(cmp.Or(l.cfg.StartTimeout, 30*time.Second), func(_ *group, err error) { made <- err })
 		return <-made
 	}
 	return nil

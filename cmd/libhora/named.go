@@ -6,6 +6,8 @@ package main
 import "C"
 
 import (
+	"context"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -50,16 +52,30 @@ func (l *library) submitNamed(g *group, ops []C.hora_op, out []C.uint64_t) error
 		g.owed++
 	}
 	g.mu.Unlock()
-	g.withNamed(soonest(rs), func(n *group, err error) {
+	var told atomic.Bool // how it goes on
+	fail := func(err error) {
+		g.unclaim(rs)
+		for _, t := range own {
+			l.own.end(t, &outcome{err: err})
+		}
+	}
+	if limit := soonest(rs); limit > 0 {
+		time.AfterFunc(limit, func() {
+			if told.CompareAndSwap(false, true) {
+				fail(g.giveUp(limit))
+			}
+		})
+	}
+	g.withNamed(func(n *group, err error) {
+		if !told.CompareAndSwap(false, true) {
+			return
+		}
 		ts := make([]hora.Ticket, len(rs))
 		if err == nil {
 			err = n.post(rs, ts)
 		}
 		if err != nil {
-			g.unclaim(rs)
-			for _, t := range own {
-				l.own.end(t, &outcome{err: err})
-			}
+			fail(err)
 			return
 		}
 		go func() {
@@ -177,7 +193,7 @@ func horaJoin(handle C.uint64_t) (answer C.int64_t) {
 			err error
 		}
 		ready := make(chan made, 1)
-		g.withNamed(0, func(n *group, err error) { ready <- made{n, err} })
+		g.withNamed(func(n *group, err error) { ready <- made{n, err} })
 		m := <-ready
 		if m.err != nil {
 			return m.err
@@ -188,6 +204,27 @@ func horaJoin(handle C.uint64_t) (answer C.int64_t) {
 		o.value = int64(last)
 		return err
 	})
+}
+
+// unmet is a call by name that has waited for long enough for the other ranks to make theirs at all.
+type unmet struct{ after time.Duration }
+
+func (e *unmet) Error() string {
+	return fmt.Sprintf("not every rank has made its first call by name within %v; "+
+		"see what the others do instead, or allow more time", e.after)
+}
+
+func (e *unmet) Unwrap() error { return context.DeadlineExceeded }
+
+// giveUp ends the group of names beside g before it is made: as where it is there, it is over with an operation that
+// has had its time.
+func (g *group) giveUp(after time.Duration) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.err == nil {
+		g.err = &unmet{after}
+	}
+	return g.err
 }
 
 // soonest returns the shortest limit of some requests, 0 where none has one.

@@ -83,7 +83,7 @@ func (m *Machine) Decide(now time.Time) Decision {
 	}
 	slices.Sort(names)
 	bounded := slices.Sorted(maps.Keys(m.quotas))
-	m.first, m.undone, m.told = m.round+1, nil, nil
+	m.first, m.undone, m.unfilled, m.told = m.round+1, nil, nil, nil
 	for again, idle := true, false; again; {
 		m.round++
 		d.Promises, again = nil, false

@@ -109,6 +109,7 @@ type Machine struct {
 	decided  time.Time                     // when the last one was
 	first    uint64                        // its first round
 	undone   map[int64]bool                // whose start it has taken back
+	unfilled map[int64]int                 // how often those that were behind another head
 	told     []told                        // its orders to give way, so far
 	looked   int                           // at nodes and parts of jobs, so far: what tests hold it to
 }

@@ -26,12 +26,22 @@ func (w *pass) takeBack(r *running) {
 	w.freed, w.ended = true, w.ended || w.touches(r)
 }
 
-// unfill takes those back that were started behind another head than the one there is now, which they may delay.
+// mostFills is how often one decision starts a job behind heads, before it lets it wait for the next.
+const mostFills = 3
+
+// unfill takes those back that were started behind another head than the one there is now, which they may delay. Where
+// they do not, the next walk starts them behind this one.
 func (w *pass) unfill() {
 	for _, p := range slices.Clone(w.d.Start) {
 		r := w.running[p.ID]
-		if w.pool.blocked && w.touches(r) && !w.stands(r) && p.Behind != 0 && p.Behind != w.pool.promise.ID {
+		if w.pool.blocked && w.touches(r) && p.Behind != 0 && p.Behind != w.pool.promise.ID {
+			disturbs := w.undone[r.ID]
 			w.takeBack(r)
+			if w.unfilled == nil {
+				w.unfilled = map[int64]int{}
+			}
+			w.unfilled[r.ID]++
+			w.undone[r.ID] = disturbs || w.unfilled[r.ID] >= mostFills
 		}
 	}
 }

@@ -77,3 +77,20 @@ func TestGrowingLeavesAHeadItsTurn(t *testing.T) {
 		t.Errorf("%+v: job 4 would borrow then", d.Grow)
 	}
 }
+
+// TestABackFillIsNotLost: who was started behind a head that is none in the end is started behind the one there is,
+// where that costs this one nothing. Else its slots would be idle until something else happens.
+func TestABackFillIsNotLost(t *testing.T) {
+	m := cluster(4)
+	other(m, 2)
+	m.SetQuota("q", Quota{Slots: 4, Max: 4})
+	submit(m, 1, Ask{NP: 2}, in("z"))
+	submit(m, 2, Ask{NP: 2, Limit: time.Hour})
+	wantStarted(t, m.Decide(t0), 2, 1)
+	submit(m, 3, Ask{NP: 2}, of("q"), priority(95), in("z"))
+	wantStarted(t, m.Decide(after(time.Second)))
+	submit(m, 4, Ask{NP: 4, Limit: time.Hour}, of("q"), priority(90))
+	submit(m, 5, Ask{NP: 4}, priority(80))
+	submit(m, 6, Ask{NP: 2, Limit: 10 * time.Minute}, priority(50))
+	wantStarted(t, m.Decide(after(2*time.Second)), 6)
+}

@@ -12,11 +12,11 @@ from typing import Any
 
 from . import _abi, _lib
 from .errors import BY_KIND, ArgumentError, HoraError, InternalError
-from .group import Group, opened
+from .group import Group, closed, opened
 
 _lock = threading.Lock()  # guards the two below
 _numbers: dict[tuple[tuple[int, ...], str], int] = {}  # ranks and tag of a group → its number
-_bound: dict[int, int] = {}  # number → the handle that it stands for
+_bound: dict[int, tuple[int, int]] = {}  # number → the handle that it stands for, and the life that it is of
 _recovers: list[Callable[[], None]] = []  # what frameworks drop of a life of the world that is over
 _resizes: list[Callable[[], None]] = []  # what frameworks drop of a life of the world that is over
 
@@ -35,22 +35,33 @@ def number(group: Group | None) -> int:
 
 
 def _bind(n: int, handle: int) -> None:
-    if _bound.get(n) == handle:
+    if _bound.get(n) == (handle, _lib.age):
         return
     if _abi.bridge(_lib.load()).hora_bridge_group(n, handle) < 0:
         raise _lib.failure()
-    _bound[n] = handle
+    _bound[n] = handle, _lib.age
 
 
 def _made(group: Group) -> None:
-    """A group that was made again: programs that know it by its number run without being traced, so without asking."""
+    """A group that was made again: programs that know it by its number run without being traced, so without asking.
+
+    Those of one that is still open stay with that.
+    """
     with _lock:
         n = _numbers.get((group.ranks, group.tag))
-        if n is not None:
+        if n is not None and _bound.get(n, (0, 0))[1] != _lib.age:
             _bind(n, group.handle)
 
 
+def _closed(handle: int) -> None:
+    with _lock:
+        for n, bound in list(_bound.items()):
+            if bound == (handle, _lib.age):
+                del _bound[n]
+
+
 opened.append(_made)
+closed.append(_closed)
 
 
 def failure(error: BaseException) -> HoraError | None:

@@ -16,6 +16,7 @@ __all__ = [
 
 
 opened: list[Callable[[Group], None]] = []  # what is told of every group that is made here
+closed: list[Callable[[int], None]] = []  # what is told of every one that is closed, by its handle
 
 
 class Plan:
@@ -230,6 +231,8 @@ class Group:
         """Give the group back (the world is closed by `hora.shutdown`)."""
         handle, self._handle = self._handle, 0
         if handle:
+            for fn in closed:
+                fn(handle)
             _world.group_close(handle)
 
     def __repr__(self) -> str:

@@ -257,7 +257,9 @@ func (f *Fleet) Kill(r backend.Ref, why client.Outcome) error {
 		return f.forget(&r)
 	}
 	f.mu.Lock()
-	f.kills[keyOf(&r)] = why
+	if !node.Drains(why) || f.kills[keyOf(&r)] == "" { // whoever is to go on later is not told so who is not
+		f.kills[keyOf(&r)] = why
+	}
 	f.mu.Unlock()
 	p, _, _ := f.at(r.Pool, first(r.Nodes))
 	if p == nil {

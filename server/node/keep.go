@@ -389,16 +389,18 @@ const (
 	commitsIn  = time.Minute // how long an elastic job has for its next commit, before it gets a signal
 )
 
-// drains says whether a job that ends for this reason is to go on later.
-func drains(why client.Outcome) bool { return why == client.Preempted || why == client.Held }
+// Drains says whether a job that ends for this reason is to go on later.
+func Drains(why client.Outcome) bool { return why == client.Preempted || why == client.Held }
 
 // stop ends the job for a reason. The first one counts; another has one end sooner that was to go on later.
 func (k *keeper) stop(why client.Outcome) {
 	k.mu.Lock()
 	if k.why != "" {
-		if k.asks != nil && drains(k.why) && !drains(why) && !k.hurried {
+		if Drains(k.why) && !Drains(why) && !k.hurried {
 			k.hurried = true
-			k.asks.Reset(k.left)
+			if k.asks != nil { // else it is made in a moment
+				k.asks.Reset(k.left)
+			}
 		}
 		k.mu.Unlock()
 		return
@@ -415,7 +417,7 @@ func (k *keeper) stop(why client.Outcome) {
 	}
 	within, next := time.Duration(0), killWithin
 	switch {
-	case !drains(why):
+	case !Drains(why):
 	case k.task.Document.Spec.MinNP == 0:
 		next = Notice
 	case k.windUp(): // its workers leave at their next commit
@@ -423,14 +425,17 @@ func (k *keeper) stop(why client.Outcome) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if k.hurried {
+		within = 0
+	}
 	k.asks = time.AfterFunc(within, func() {
-		// Again until this process ends: the second one ends what is left.
-		_ = syscall.Kill(os.Getpid(), syscall.SIGTERM)
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		if k.left = killWithin; k.hurried {
 			next = killWithin
 		}
+		// Again until this process ends: the second one ends what is left.
+		_ = syscall.Kill(os.Getpid(), syscall.SIGTERM)
 		k.asks.Reset(next)
 	})
 }
