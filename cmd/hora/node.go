@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"hora/server/node"
+	"hora/server/snapshot"
 )
 
 // nodeOptions are the flags of hora node.
@@ -196,7 +197,7 @@ func makeFolder(dir string, who *node.User) error {
 			return err
 		}
 	}
-	return os.MkdirAll(dir, 0o700)
+	return errors.Join(os.MkdirAll(dir, 0o700), snapshot.StayBehind(dir))
 }
 
 // instance tells this folder's node from another of the same name.

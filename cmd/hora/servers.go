@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"hora/server/client"
+	"hora/server/snapshot"
 )
 
 // Where the address and token of servers are kept: a file a server, and "current" for the one that was started or logged in
@@ -38,7 +39,7 @@ func readServer(dir, name string) (address, token string, err error) {
 
 // remember keeps a server's token and makes it the current one.
 func remember(dir, address, token string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := errors.Join(os.MkdirAll(dir, 0o700), snapshot.StayBehind(dir)); err != nil {
 		return err
 	}
 	for _, name := range []string{client.FileOf(address), currentServer} {

@@ -7,14 +7,23 @@ import (
 	"github.com/spf13/cobra"
 
 	"hora/server"
+	"hora/server/snapshot"
 	"hora/server/store"
 )
+
+// copyServer copies a server's folder; what is copied holds tokens too.
+func copyServer(from, to string) (files int, err error) {
+	if files, err = store.Backup(from, to); err != nil {
+		return 0, err
+	}
+	return files, snapshot.StayBehind(to)
+}
 
 func backupCommand(out io.Writer) *cobra.Command {
 	return &cobra.Command{
 		Use: "backup DIR TO", Short: "copy a server's folder, which may be in use, to a new folder", Args: cobra.ExactArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {
-			n, err := store.Backup(args[0], args[1])
+			n, err := copyServer(args[0], args[1])
 			if err == nil {
 				fmt.Fprintf(out, "copied %s with %d files of content to %s\n", store.DatabaseFile, n, args[1])
 			}
@@ -27,7 +36,7 @@ func restoreCommand(out io.Writer) *cobra.Command {
 	return &cobra.Command{
 		Use: "restore FROM DIR", Short: "make a server's folder of a backup", Args: cobra.ExactArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {
-			n, err := store.Backup(args[0], args[1])
+			n, err := copyServer(args[0], args[1])
 			if err == nil {
 				fmt.Fprintf(out, "%s is a server's folder with %d files of content: start it with hora up --dir %s\n", args[1], n, args[1])
 			}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 
 	"hora/job"
 	"hora/server/client"
+	"hora/server/snapshot"
 )
 
 // eventually asks until it is so, within the patience of these tests.
@@ -245,7 +247,10 @@ func TestANameIsOfOnePool(t *testing.T) {
 	_ = one.Wait()
 	s.kill()
 	s.up()
-	for pool, words := range map[string]string{"shed": "node one is one of pool lab", "lab": "node one has jobs, and comes back from its own folder"} {
+	for _, of := range [][2]string{
+		{"shed", "node one is one of pool lab"}, {"lab", "node one has jobs, and comes back from its own folder"},
+	} {
+		pool, words := of[0], of[1]
 		token, err := s.client.JoinToken(context.Background(), pool, time.Hour)
 		if err != nil {
 			t.Fatal(err)
@@ -259,18 +264,49 @@ func TestANameIsOfOnePool(t *testing.T) {
 		s.extra = nil
 		said, _ := c.CombinedOutput()
 		if !strings.Contains(string(said), words) || !strings.Contains(string(said), "another --name") {
-			t.Errorf("a node of pool %s was answered %q", pool, said)
+			j, err := s.client.Job(context.Background(), j.ID)
+			t.Fatalf("a node of pool %s was answered %q; the job is %+v, %v", pool, said, j, err)
 		}
 		if found := contains(t, dir, "only-for-lab"); len(found) > 0 {
 			t.Errorf("it was handed another's secret: %v", found)
 		}
 	}
 	s.joining("one", "lab")
+	s.staysBehind()
 	if err := os.WriteFile(end, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if j := s.until(j.ID, ended); j.State != job.Finished {
 		t.Errorf("the job ended as %+v", j)
+	}
+}
+
+// staysBehind looks that nothing of a server, of a node and of who uses them goes along with a job that is submitted
+// from a folder above theirs, a home for example.
+func (s *site) staysBehind() {
+	s.t.Helper()
+	to := filepath.Join(s.dir, "..", "copied")
+	if r, err := exec.Command(filepath.Join(s.bin, "horad"), "backup", s.dir, to).CombinedOutput(); err != nil {
+		s.t.Fatalf("%v: %s", err, r)
+	}
+	secret := 0
+	for _, dir := range []string{s.home, filepath.Dir(s.dir)} {
+		m, err := snapshot.Take(dir, snapshot.Limit)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		for _, f := range m.Files {
+			s.t.Errorf("%s of %s would go along with a job", f.Path, dir)
+		}
+		_ = filepath.WalkDir(dir, func(p string, d fs.DirEntry, _ error) error {
+			if n := filepath.Base(p); n == "token" || n == "secrets.key" || n == "current" {
+				secret++
+			}
+			return nil
+		})
+	}
+	if secret < 4 {
+		s.t.Errorf("%d files with secrets are there: it looked in the wrong folders", secret)
 	}
 }
 

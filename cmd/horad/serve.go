@@ -28,6 +28,7 @@ import (
 	"hora/server/client"
 	"hora/server/fleet"
 	"hora/server/node"
+	"hora/server/snapshot"
 	"hora/server/store"
 )
 
@@ -71,6 +72,9 @@ func (v *serving) serve(ctx context.Context, out, errs io.Writer) error {
 		return err
 	}
 	defer st.Close()
+	if err := snapshot.StayBehind(v.dir); err != nil {
+		return err
+	}
 	token, err := tokenOf(v.dir)
 	if err != nil {
 		return err
@@ -241,7 +245,7 @@ func (v *serving) start(
 // announce tells this user's clients where it serves, and the token: in a file for this address, and as the current
 // server.
 func announce(dir, address, token string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := errors.Join(os.MkdirAll(dir, 0o700), snapshot.StayBehind(dir)); err != nil {
 		return err
 	}
 	for _, name := range []string{client.FileOf(address), "current"} {

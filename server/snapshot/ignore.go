@@ -1,6 +1,8 @@
 package snapshot
 
 import (
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 )
@@ -90,4 +92,16 @@ func ignored(rules []rule, name string, folder bool) bool {
 		}
 	}
 	return out
+}
+
+// staysBehind ignores everything below it.
+const staysBehind = "# hora's own: it stays behind where a folder above this one is submitted\n*\n"
+
+// StayBehind makes a folder with secrets stay behind when somebody submits one above it, a home for example.
+func StayBehind(dir string) error {
+	name := filepath.Join(dir, ".horaignore")
+	if b, err := os.ReadFile(name); err == nil && string(b) == staysBehind {
+		return nil
+	}
+	return os.WriteFile(name, []byte(staysBehind), 0o600)
 }
