@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"hora/engine"
 )
 
 // half is what a group knows of the group beside it: the same ranks in the other kind.
@@ -71,8 +73,6 @@ func (g *Group) newHalf(ctx context.Context) (context.Context, *half) {
 	return ctx, g.half
 }
 
-const defaultStall = time.Minute // as the engine's
-
 // halfLimit returns how long members that have come wait for the others' first call of the other kind. Those may be
 // busy with anything, or wait for one of these in a call of g: nobody can tell.
 func (g *Group) halfLimit() time.Duration {
@@ -89,19 +89,20 @@ func (g *Group) makeHalf(ctx context.Context, h *half) {
 	defer close(h.made)
 	defer h.cancel()
 	o := groupOptions{named: !g.named, name: g.halfName(), timeout: g.timeout}
-	began := time.Now()
+	began, unmet := time.Now(), &engine.UnmetError{Named: o.named}
 	if c := &g.world.cfg; c.StallWarn >= 0 && c.Log != nil {
-		after := cmp.Or(c.StallWarn, defaultStall)
+		after := cmp.Or(c.StallWarn, engine.DefaultStall)
 		warn := time.AfterFunc(after, func() {
 			c.Log.Warn(fmt.Sprintf("%s: not every rank has made its first call %s in %v; see what the others do instead",
-				g.name, kindOf(o.named), after))
+				g.name, unmet.Calls(), after))
 		})
 		defer warn.Stop()
 	}
 	h.group, h.err = g.world.open(ctx, g.ranks, numberOf(fmt.Sprint(g.id, " the other half")), o)
 	if h.err != nil {
 		if errors.Is(h.err, context.DeadlineExceeded) {
-			h.err = &OperationError{Kind: "make group " + o.name, Err: &late{kindOf(o.named), time.Since(began), h.err}}
+			unmet.After, unmet.Err = time.Since(began), h.err
+			h.err = &OperationError{Kind: "make group " + o.name, Err: unmet}
 		}
 		return
 	}
@@ -113,27 +114,6 @@ func (g *Group) makeHalf(ctx context.Context, h *half) {
 		h.group.half = back
 	}
 }
-
-// late says of a half that was not made in time what its ranks can see.
-type late struct {
-	kind  string
-	after time.Duration
-	err   error
-}
-
-func (l *late) Error() string {
-	return fmt.Sprintf("not every rank has made its first call %s within %v; see what the others do instead, or allow more time",
-		l.kind, l.after.Round(time.Second/10))
-}
-
-func kindOf(named bool) string {
-	if named {
-		return "by name"
-	}
-	return "in order"
-}
-
-func (l *late) Unwrap() error { return l.err }
 
 // closeHalf closes the group beside g if g has made it, ends its making, and lets nobody make it any more.
 func (g *Group) closeHalf() error {

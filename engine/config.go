@@ -43,8 +43,10 @@ type Config struct {
 const (
 	defaultFusion = 128 << 20
 	defaultNames  = 1024
-	defaultStall  = 60 * time.Second
 )
+
+// DefaultStall is when missing ranks are reported, where a Config says nothing of it.
+const DefaultStall = 60 * time.Second
 
 func (c *Config) fill() {
 	if c.Name == "" {
@@ -57,7 +59,7 @@ func (c *Config) fill() {
 		c.Names = defaultNames
 	}
 	if c.StallWarn == 0 {
-		c.StallWarn = defaultStall
+		c.StallWarn = DefaultStall
 	}
 	if c.Clock.Start().IsZero() {
 		c.Clock = event.NewEpoch()

@@ -2,6 +2,8 @@ package engine
 
 import (
 	"errors"
+	"fmt"
+	"time"
 
 	"hora/transport"
 )
@@ -37,6 +39,29 @@ func (e *OperationError) Error() string {
 
 // Unwrap gives the cause.
 func (e *OperationError) Unwrap() error { return e.Err }
+
+// UnmetError says that a group was not made in time for a first call: not every member has made its own.
+type UnmetError struct {
+	Named bool // the calls are matched by name
+	After time.Duration
+	Err   error // context.DeadlineExceeded, be it with words of the links
+}
+
+func (e *UnmetError) Error() string {
+	return fmt.Sprintf("not every rank has made its first call %s within %v; "+
+		"see what the others do instead, or allow more time", e.Calls(), e.After.Round(time.Second/10))
+}
+
+// Calls says how the calls are matched.
+func (e *UnmetError) Calls() string {
+	if e.Named {
+		return "by name"
+	}
+	return "in order"
+}
+
+// Unwrap gives the cause.
+func (e *UnmetError) Unwrap() error { return e.Err }
 
 // ErrClosed is what operations of a closed group end with. To the other ranks it is what
 // the links' own is: this rank has left.

@@ -154,7 +154,7 @@ func (n *names) bundle(rs []Request) *unit {
 	} else {
 		n.freeU = u.next
 	}
-	*u = unit{key: unitKey(rs), since: time.Now(), limit: soonest(rs), kind: rs[0].Kind, name: rs[0].Name}
+	*u = unit{key: unitKey(rs), since: time.Now(), limit: Soonest(rs), kind: rs[0].Kind, name: rs[0].Name}
 	if u.limit > 0 {
 		n.g.hurry(u.limit)
 	}

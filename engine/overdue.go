@@ -27,8 +27,8 @@ func (g *Group) hurry(limit time.Duration) {
 	}
 }
 
-// soonest returns the shortest limit of rs' own, 0 where none has one.
-func soonest(rs []Request) time.Duration {
+// Soonest returns the shortest limit of rs' own, 0 where none has one.
+func Soonest(rs []Request) time.Duration {
 	var limit time.Duration
 	for i := range rs {
 		if t := rs[i].Timeout; t > 0 && (limit == 0 || t < limit) {

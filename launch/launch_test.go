@@ -125,6 +125,27 @@ func testSpec(command []string) settings {
 	}
 }
 
+// begun starts a job whose output is read while it runs, to its end.
+func begun(t *testing.T, spec settings) (output io.Reader, done <-chan Outcome) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	spec.Stdout = w
+	ended := make(chan Outcome, 1)
+	go func() {
+		o, err := run(context.Background(), spec)
+		if err != nil {
+			t.Error(err)
+		}
+		w.Close()
+		ended <- o
+	}()
+	return r, ended
+}
+
 // script runs a shell script on spec.NP ranks.
 func script(t *testing.T, spec settings, text string) (Outcome, string, string) {
 	t.Helper()
@@ -232,23 +253,9 @@ func TestASignalGivesNotice(t *testing.T) {
 	signals := make(chan os.Signal, 1)
 	spec := testSpec(nil)
 	spec.Grace, spec.Notice, spec.Signals = time.Millisecond, time.Minute, signals
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	spec.Stdout = w
 	spec.Command = []string{"sh", "-c", `save() { for i in 1 2 3 4 5; do sleep 0.1; done; echo saved; exit 0; }
 trap save TERM; echo up; while :; do sleep 0.01; done`}
-	done := make(chan Outcome, 1)
-	go func() {
-		o, err := run(context.Background(), spec)
-		if err != nil {
-			t.Error(err)
-		}
-		w.Close()
-		done <- o
-	}()
+	r, done := begun(t, spec)
 	seen, up := "", 0
 	for in := bufio.NewScanner(r); in.Scan(); {
 		if seen += in.Text() + "\n"; strings.HasSuffix(in.Text(), "up") {
@@ -420,22 +427,8 @@ func TestSignalsReachTheWorkers(t *testing.T) {
 	spec.Signals = signals
 	var errs bytes.Buffer
 	spec.Stderr = &errs
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	spec.Stdout = w
 	spec.Command = []string{"sh", "-c", `trap 'echo caught; exit 0' USR1; trap 'echo int; exit 3' INT; echo up; while :; do sleep 0.01; done`}
-	done := make(chan Outcome, 1)
-	go func() {
-		o, err := run(context.Background(), spec)
-		if err != nil {
-			t.Error(err)
-		}
-		w.Close()
-		done <- o
-	}()
+	r, done := begun(t, spec)
 	buf, seen := make([]byte, 4096), ""
 	for strings.Count(seen, "up") < 2 {
 		n, err := r.Read(buf)

@@ -7,11 +7,11 @@ import "C"
 
 import (
 	"context"
-	"fmt"
 	"sync/atomic"
 	"time"
 
 	"hora"
+	"hora/internal/bridge"
 )
 
 // submitNamed queues operations that are matched by name. Tickets are the engine's once
@@ -59,7 +59,7 @@ func (l *library) submitNamed(g *group, ops []C.hora_op, out []C.uint64_t) error
 			l.own.end(t, &outcome{err: err})
 		}
 	}
-	if limit := soonest(rs); limit > 0 {
+	if limit := bridge.Soonest(rs); limit > 0 {
 		time.AfterFunc(limit, func() {
 			if told.CompareAndSwap(false, true) {
 				fail(g.giveUp(limit))
@@ -206,33 +206,13 @@ func horaJoin(handle C.uint64_t) (answer C.int64_t) {
 	})
 }
 
-// unmet is a call by name that has waited for long enough for the other ranks to make theirs at all.
-type unmet struct{ after time.Duration }
-
-func (e *unmet) Error() string {
-	return fmt.Sprintf("not every rank has made its first call by name within %v; "+
-		"see what the others do instead, or allow more time", e.after)
-}
-
-func (e *unmet) Unwrap() error { return context.DeadlineExceeded }
-
 // giveUp ends the group of names beside g before it is made: as where it is there, it is over with an operation that
 // has had its time.
 func (g *group) giveUp(after time.Duration) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.err == nil {
-		g.err = &unmet{after}
+		g.err = &bridge.Unmet{Named: true, After: after, Err: context.DeadlineExceeded}
 	}
 	return g.err
-}
-
-// soonest returns the shortest limit of some requests, 0 where none has one.
-func soonest(rs []hora.Request) (limit time.Duration) {
-	for i := range rs {
-		if t := rs[i].Timeout; t > 0 && (limit == 0 || t < limit) {
-			limit = t
-		}
-	}
-	return limit
 }

@@ -4,6 +4,7 @@ package bridge
 
 import (
 	"context"
+	"time"
 	"unsafe"
 
 	"hora/engine"
@@ -18,6 +19,12 @@ type Group struct {
 	// with what the others made, and Leave tells a difference.
 	Finish func()
 }
+
+// Unmet is an operation whose group was not made in time.
+type Unmet = engine.UnmetError
+
+// Soonest returns the shortest limit of rs' own, 0 where none has one.
+func Soonest(rs []engine.Request) time.Duration { return engine.Soonest(rs) }
 
 // Memory is what operations of a group work on where a framework has allocated it.
 type Memory interface {

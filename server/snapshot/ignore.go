@@ -1,6 +1,8 @@
 package snapshot
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -97,11 +99,19 @@ func ignored(rules []rule, name string, folder bool) bool {
 // staysBehind ignores everything below it.
 const staysBehind = "# hora's own: it stays behind where a folder above this one is submitted\n*\n"
 
-// StayBehind makes a folder with secrets stay behind when somebody submits one above it, a home for example.
+// StayBehind makes a folder with secrets stay behind when somebody submits one above it, a home for example. Rules that
+// are there already stay; the last ones count.
 func StayBehind(dir string) error {
 	name := filepath.Join(dir, ".horaignore")
-	if b, err := os.ReadFile(name); err == nil && string(b) == staysBehind {
+	b, err := os.ReadFile(name)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if strings.HasSuffix(string(b), staysBehind) {
 		return nil
 	}
-	return os.WriteFile(name, []byte(staysBehind), 0o600)
+	if len(b) > 0 && b[len(b)-1] != '\n' {
+		b = append(b, '\n')
+	}
+	return os.WriteFile(name, append(b, staysBehind...), 0o644)
 }

@@ -143,3 +143,28 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+func TestAFolderThatStaysBehind(t *testing.T) {
+	dir := t.TempDir()
+	own := filepath.Join(dir, "own")
+	if err := os.Mkdir(own, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"train.py": "", "own/token": "x", "own/.horaignore": "!token"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if err := StayBehind(own); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m, err := Take(dir, Limit)
+	if err != nil || len(m.Files) != 1 || m.Files[0].Path != "train.py" {
+		t.Errorf("%+v, %v", m, err)
+	}
+	if b, err := os.ReadFile(filepath.Join(own, ".horaignore")); err != nil || string(b) != "!token\n"+staysBehind {
+		t.Errorf("its rules are %q, %v", b, err)
+	}
+}
