@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"hora/job"
+	"hora/job/schedule"
 	"hora/server/backend"
 	"hora/server/client"
 	"hora/server/environment"
@@ -231,6 +232,11 @@ func (s *Server) seen(l *live) client.Job {
 		j.Shares = client.Shown(l.attempt.Shares)
 		j.Stopping = l.stop == client.Stopped || l.stop == client.Held
 	}
+	if l.beginning() {
+		j.State, j.Started = job.Queued, time.Time{}
+		j.Reason = &client.Reason{Code: schedule.CodeNext, Text: "it starts with " + slotsOn(j.Shares)}
+		return j
+	}
 	switch j.State {
 	case job.Paused:
 		j.Reason = &client.Reason{Code: "paused", Text: fmt.Sprintf("it is paused: hora resume %d lets it queue", j.ID)}
@@ -268,8 +274,8 @@ func (s *Server) Job(ctx context.Context, id int64) (client.Job, error) {
 			j = s.foreseen(l)
 			j.Attempts, j.Tags = attempts, tags
 			same := func(x client.Attempt) bool { return x.Number == l.attempt.Number }
-			if a := l.attempt; a != nil && !slices.ContainsFunc(attempts, same) {
-				j.Attempts = append(j.Attempts, *a) // it starts, and is being written down
+			if a := l.attempt; a != nil && !l.beginning() && !slices.ContainsFunc(attempts, same) {
+				j.Attempts = append(j.Attempts, *a) // it was written down since
 			}
 		}
 	})

@@ -56,6 +56,21 @@ type follower struct {
 	parts   *sync.WaitGroup // what is done beside; the loop adds to it while the attempt goes on
 }
 
+// beginning says whether the attempt of a job is decided and not written down yet. Nothing of it has started, and a
+// server that is killed has not seen it: whoever was told that it runs would find it queued; in the loop.
+func (l *live) beginning() bool {
+	f := l.elastic.follower
+	if l.attempt == nil || f == nil || f.began == nil {
+		return false
+	}
+	select {
+	case <-f.began.done:
+		return !f.began.ok
+	default:
+		return true
+	}
+}
+
 // startTries bounds how often an attempt that does not begin is started.
 const startTries = 3
 

@@ -43,9 +43,9 @@ func (s *Server) standing(projects []string, most int) (web.Standing, error) {
 			d := &l.job.Document
 			switch {
 			case projects != nil && !slices.Contains(projects, d.Project):
-			case l.job.State == job.Queued || l.job.State == job.Paused:
+			case l.job.State == job.Queued || l.job.State == job.Paused || l.beginning():
 				all = append(all, waiting{id, l.job.State == job.Paused, *d.Priority})
-				if l.job.State == job.Queued {
+				if l.job.State != job.Paused {
 					st.Waits[d.Pool]++
 				}
 			default:

@@ -273,6 +273,7 @@ type site struct {
 	t      *testing.T
 	dir    string
 	c      *cluster
+	store  *store.Store
 	client *client.Client
 	url    string
 	close  func()
@@ -298,7 +299,7 @@ func (s *site) up() {
 		s.t.Fatal(err)
 	}
 	web := httptest.NewServer(is.Handler(server.Settings{Version: "test", Token: "owner"}))
-	s.url, s.client = web.URL, client.New(web.URL, "owner")
+	s.store, s.url, s.client = st, web.URL, client.New(web.URL, "owner")
 	s.close = sync.OnceFunc(func() {
 		is.Close()
 		web.CloseClientConnections()

@@ -25,6 +25,8 @@ import (
 // standing is where a job stands, in a sentence.
 func standing(j *client.Job) string {
 	switch {
+	case j.State == job.Queued && j.Reason != nil && j.Reason.Code == "next" && len(j.Shares) > 0:
+		return "starts with " + onNodes(j.Shares)
 	case j.State == job.Queued && j.Reason != nil && j.Reason.Code == "next":
 		return "starts at once"
 	case j.State == job.Queued && j.Reason != nil:
