@@ -49,7 +49,7 @@ func Example() {
 	// Output:
 	// 18:00 job 1 starts on [{one 4} {two 2}]
 	// 18:00 job 3 starts on [{two 2}]
-	// 18:00 job 2 waits because "first in pool lab: needs 4 slots on each of 2 nodes at once, none is free; job 3 ends in about 30 min at the latest"
+	// 18:00 job 2 waits because "first in pool lab: needs 4 slots on each of 2 nodes at once, none is free; job 1 ends in about 60 min at the latest"
 	// 18:30 job 2 waits because "first in pool lab: needs 4 slots on each of 2 nodes at once, 2 are free; job 1 ends in about 30 min at the latest"
 	// 19:00 job 2 starts on [{one 4} {two 4}]
 	// 21:00 all have ended

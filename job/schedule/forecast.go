@@ -27,18 +27,24 @@ func (m *Machine) Expect(id int64, now time.Time) (time.Time, bool) {
 	if m.place(e, now) > forecastPlaces {
 		return time.Time{}, false
 	}
-	f := forecast{m: m, pool: e.Pool, at: now, free: slices.Clone(m.free)}
-	for _, r := range m.running {
-		if r.Pool == e.Pool {
-			f.ends = append(f.ends, ending{r.ends(), r.Ask, r.shares})
-		}
-	}
+	f := m.foresee(e.Pool, now)
 	for _, one := range append(m.ahead(e, now), e) {
 		if !f.start(one) {
 			return time.Time{}, false
 		}
 	}
 	return f.at, true
+}
+
+// foresee is how a pool stands now.
+func (m *Machine) foresee(pool string, now time.Time) *forecast {
+	f := &forecast{m: m, pool: pool, at: now, free: slices.Clone(m.free)}
+	for _, r := range m.running {
+		if r.Pool == pool {
+			f.ends = append(f.ends, ending{r.ends(), r.ID, r.Ask, r.shares})
+		}
+	}
+	return f
 }
 
 // ahead lists who is before a job, in order, but for those that what there is never holds.
@@ -75,12 +81,14 @@ type forecast struct {
 	at    time.Time
 	free  rooms
 	ends  []ending
+	last  int64 // whose end it was that made room last
 	tries int
 }
 
 // ending is what will be free.
 type ending struct {
 	at     time.Time
+	id     int64
 	ask    Ask
 	shares []Share
 }
@@ -98,7 +106,7 @@ func (f *forecast) start(e *entry) bool {
 			if e.Ask.Limit > 0 {
 				end = f.at.Add(e.Ask.Limit)
 			}
-			f.ends = append(f.ends, ending{end, e.Ask, shares})
+			f.ends = append(f.ends, ending{end, e.ID, e.Ask, shares})
 			return true
 		}
 		if len(f.ends) == 0 {
@@ -106,7 +114,7 @@ func (f *forecast) start(e *entry) bool {
 		}
 		next := 0
 		for i := range f.ends {
-			if f.ends[i].at.Before(f.ends[next].at) {
+			if c := f.ends[i].at.Compare(f.ends[next].at); c < 0 || c == 0 && f.ends[i].id < f.ends[next].id {
 				next = i
 			}
 		}
@@ -117,6 +125,7 @@ func (f *forecast) start(e *entry) bool {
 		if f.ends = slices.Delete(f.ends, next, next+1); one.at.After(f.at) {
 			f.at = one.at
 		}
+		f.last = one.id
 		f.m.give(f.free, one.ask, one.shares)
 	}
 }

@@ -35,8 +35,12 @@ func (m *Machine) Why(id int64, now time.Time) (Reason, bool) {
 		return Reason{}, false
 	}
 	p := m.pools[e.Pool]
+	head := m.jobs[p.promise.ID]
+	if !p.blocked { // or it has ended since the last decision
+		head = nil
+	}
 	if r, never := m.never(e); never {
-		if r.Code == CodeNodes && p.blocked && p.promise.ID == id {
+		if r.Code == CodeNodes && head == e {
 			m.before(e, &r, now)
 		}
 		return r, true
@@ -45,42 +49,33 @@ func (m *Machine) Why(id int64, now time.Time) (Reason, bool) {
 	where := fmt.Sprintf("%s in pool %s", ordinal(place), e.Pool)
 	if text := m.stopped(e, now); text != "" {
 		r := Reason{Code: CodeQuota, Place: place, Text: where + ": " + text}
-		if p.blocked && p.promise.ID == id {
+		if head == e {
 			r.Start = p.promise.At
 		}
 		return r, true
 	}
-	free := m.totalFree(e.Pool, e.Ask.For)
-	if p.blocked && p.promise.ID == id {
-		r := Reason{Code: CodeSlots, Place: place, Start: p.promise.At}
-		switch {
-		case e.held:
-			r.Code, r.Text = CodeRoom, fmt.Sprintf("%s: needs %s, and %s", where, needs(e.Ask), m.makingWay(e.Pool))
-		default:
-			r.Text = fmt.Sprintf("%s: needs %s, %s%s", where, needs(e.Ask), m.available(e, free), m.nextEnd(e.Pool, now))
+	_, fits := m.fit(m.free, e.Pool, e.Ask)
+	switch {
+	case head == e && e.held:
+		text := fmt.Sprintf("%s: needs %s, and %s", where, needs(e.Ask), m.makingWay(e.Pool))
+		return Reason{Code: CodeRoom, Place: place, Start: p.promise.At, Text: text}, true
+	case head == e || !fits:
+		r := Reason{Code: CodeSlots, Place: place}
+		if head == e {
+			r.Start = p.promise.At
 		}
+		free := m.available(e, m.totalFree(e.Pool, e.Ask.For))
+		r.Text = fmt.Sprintf("%s: needs %s, %s%s", where, needs(e.Ask), free, m.until(e, head == e, place, now))
 		return r, true
-	}
-	if p.blocked && p.promise.ID != id {
-		if _, fits := m.fit(m.free, e.Pool, e.Ask); !fits {
-			return Reason{
-				Code: CodeSlots, Place: place,
-				Text: fmt.Sprintf("%s: needs %s, %s%s", where, needs(e.Ask), m.available(e, free), m.nextEnd(e.Pool, now)),
-			}, true
-		}
-		text := fmt.Sprintf("%s: what is free is kept for job %d, which needs %s", where, p.promise.ID, needs(m.askOf(p.promise.ID)))
+	case head != nil:
+		text := fmt.Sprintf("%s: what is free is kept for job %d, which needs %s", where, head.ID, needs(head.Ask))
 		if !p.promise.At.IsZero() {
 			text += " and starts in " + about(p.promise.At.Sub(now)) + " at the latest"
 		}
 		return Reason{Code: CodeTurn, Place: place, Text: text}, true
 	}
-	if _, fits := m.fit(m.free, e.Pool, e.Ask); !fits { // it has come since the last decision
-		return Reason{
-			Code: CodeSlots, Place: place,
-			Text: fmt.Sprintf("%s: needs %s, %s%s", where, needs(e.Ask), m.available(e, free), m.nextEnd(e.Pool, now)),
-		}, true
-	}
-	return Reason{Code: CodeNext, Place: place, Text: where + ": starts at once"}, true
+	code, text := m.undecided(e, place, now) // it has come since the last decision, and maybe others have
+	return Reason{Code: code, Place: place, Text: where + ": " + text}, true
 }
 
 // stopped says what its project's quota has against a job now; "" for nothing.
@@ -125,15 +120,8 @@ func (m *Machine) before(e *entry, r *Reason, now time.Time) {
 		r.Code = CodeRoom
 		r.Text += "; " + m.makingWay(e.Pool)
 	default:
-		r.Text += m.nextEnd(e.Pool, now)
+		r.Text += m.until(e, true, 1, now)
 	}
-}
-
-func (m *Machine) askOf(id int64) Ask {
-	if e := m.jobs[id]; e != nil {
-		return e.Ask
-	}
-	return Ask{}
 }
 
 // away says for which nodes a job waits that are away.
@@ -218,13 +206,16 @@ func (m *Machine) never(e *entry) (Reason, bool) {
 	return r, true
 }
 
-// place counts who is before a job in its pool.
+// place counts who is before a job in its pool, but for those that never start there.
 func (m *Machine) place(e *entry, now time.Time) int {
 	n := 1
 	mine := &turn{line: lineOf(&e.Job), e: e}
 	m.rank(mine, now)
 	for l, jobs := range m.pools[e.Pool].lines {
 		t := &turn{line: l, e: jobs[0]}
+		if l != mine.line && m.hopeless(l, e.Pool) {
+			continue
+		}
 		if l == mine.line {
 			at, _ := slices.BinarySearchFunc(jobs, e, older)
 			n += at
@@ -282,24 +273,6 @@ func (m *Machine) available(e *entry, free int) string {
 		return fmt.Sprintf("%d %s free, but not with %s each", free, is, size(a.Memory))
 	}
 	return fmt.Sprintf("%d %s free", free, is)
-}
-
-// nextEnd names the job of the pool that ends first.
-func (m *Machine) nextEnd(pool string, now time.Time) string {
-	var first *running
-	for _, r := range m.running {
-		if r.Pool == pool && (first == nil || r.ends().Before(first.ends()) ||
-			r.ends().Equal(first.ends()) && r.ID < first.ID) {
-			first = r
-		}
-	}
-	switch {
-	case first == nil:
-		return ""
-	case first.ends() == far:
-		return fmt.Sprintf("; job %d runs without a time limit", first.ID)
-	}
-	return fmt.Sprintf("; job %d ends in %s at the latest", first.ID, about(first.ends().Sub(now)))
 }
 
 // makingWay names those of a pool who give way.

@@ -195,7 +195,7 @@ func TestReasons(t *testing.T) {
 	m.Decide(t0)
 	for id, want := range map[int64]Reason{
 		50: {Code: CodeSlots, Text: "first in pool p8: needs 4 slots at once, 3 are free; job 41 ends in about 4 min at the latest"},
-		52: {Code: CodeSlots, Text: "third in pool p8: needs 4 slots at once, 3 are free; job 41 ends in about 4 min at the latest"},
+		52: {Code: CodeSlots, Text: "third in pool p8: needs 4 slots at once, 3 are free; job 50 is before it"},
 		53: {Code: CodeTurn, Text: "fourth in pool p8: what is free is kept for job 50, which needs 4 slots at once and starts in about 4 min at the latest"},
 		60: {Code: CodeNever, Text: "no node of pool two will ever have a GPU: submit it to a pool that has, or without --gpus-per-rank"},
 		61: {Code: CodeNever, Text: "pool two will never hold it: it needs 3 slots at once, and the pool has 2 slots on 1 node in all: ask for fewer, or add nodes"},
