@@ -71,6 +71,7 @@ var packages = map[string]struct {
 	"server/web":          {"job server/client", "std"},
 	"cmd/horad":           {"any", ""},
 	"cmd/hora":            {"any", ""},
+	"cmd/console":         {"job", "github.com/spf13/cobra github.com/spf13/pflag"}, // what the command lines of both say
 	"cmd/libhora":         {". internal/bridge tensor device timeline event dataset dataset/plan", "std"},
 	"internal/simtest":    {"any", "std"},
 	"internal/hosttest":   {"", "std"},

@@ -15,10 +15,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"hora/event"
-	"hora/job"
 	"hora/launch"
 	"hora/server/client"
 	"hora/server/node"
@@ -63,6 +61,9 @@ type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
+// Usage marks it for console.
+func (usageError) Usage() {}
+
 // run is the whole program. args[0] is the name it was called by; called horovodrun it is that program.
 func run(ctx context.Context, args []string, getenv func(string) string, io stdio) int {
 	return (&program{ctx: ctx, getenv: getenv, stdio: io}).main(args)
@@ -105,19 +106,6 @@ func (p *program) main(args []string) int {
 	return 1
 }
 
-// plainly says what a flag wants, where the flag library says what strconv thought.
-func plainly(err error) error {
-	var bad *pflag.InvalidValueError
-	if !errors.As(err, &bad) {
-		return err
-	}
-	wants := map[string]string{"int": "a whole number", "uint64": "a whole number from 0", "time": job.ATime, "bool": "true or false", "float64": "a number", "intSlice": "numbers as 2,4"}[bad.GetFlag().Value.Type()]
-	if wants == "" {
-		return err
-	}
-	return fmt.Errorf("--%s %q is not %s", bad.GetFlag().Name, bad.GetValue(), wants)
-}
-
 // root is the tree of subcommands: one line and one file each.
 func (p *program) root() *cobra.Command {
 	root := &cobra.Command{
@@ -132,9 +120,9 @@ func (p *program) root() *cobra.Command {
 	}
 	root.SetOut(p.out)
 	root.SetErr(p.err)
-	root.SetFlagErrorFunc(flagError)
+	root.SetFlagErrorFunc(mistakes.Flag)
 	root.SetVersionTemplate(versionLine())
-	root.SetHelpCommand(p.helpCommand())
+	root.SetHelpCommand(mistakes.Help())
 	root.AddCommand(
 		p.runCommand(),
 		p.horovodrunCommand(),
@@ -179,6 +167,6 @@ func (p *program) root() *cobra.Command {
 	)
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
-	strict(root)
+	mistakes.Strict(root)
 	return root
 }

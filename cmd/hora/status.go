@@ -12,13 +12,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hora/cmd/console"
 	"hora/event"
 	"hora/launch"
 	"hora/observe"
 )
 
 const (
-	usualWidth = 80 // of a terminal that was told none
 	leastWidth = 16 // a narrower one has no room for the line
 )
 
@@ -74,20 +74,7 @@ func (p *program) showStatus(place *launch.Place, np int) func() {
 }
 
 // terminalWidth is the columns of a terminal, 0 when w is none.
-func terminalWidth(w io.Writer) int {
-	f, ok := w.(*os.File)
-	if !ok {
-		return 0
-	}
-	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
-	if err != nil {
-		return 0
-	}
-	if size.Col == 0 { // one that was told no size, such as a serial line
-		return usualWidth
-	}
-	return int(size.Col)
-}
+func terminalWidth(w any) int { return console.Width(w) }
 
 // foreground says whether who reads from this terminal takes nothing from another job of its shell.
 func foreground(f *os.File) bool {

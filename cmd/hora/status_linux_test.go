@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hora/cmd/console"
 	"hora/event"
 	"hora/observe"
 )
@@ -97,7 +98,7 @@ func TestATerminalWithoutAWidth(t *testing.T) {
 	if err := unix.IoctlSetWinsize(int(slave.Fd()), unix.TIOCSWINSZ, &unix.Winsize{}); err != nil {
 		t.Fatal(err)
 	}
-	if n := terminalWidth(slave); n != usualWidth {
+	if n := terminalWidth(slave); n != console.UsualWidth {
 		t.Errorf("it has %d columns", n)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
+	"hora/cmd/console"
 	"hora/job"
 	"hora/server/client"
 	"hora/server/environment"
@@ -97,7 +98,7 @@ func notForServers(f job.Field) bool {
 	return f.Void != "" || slices.Contains([]string{
 		"version", "check-build", "verbose", "dry-run", "print-spec", "schema", "config-file", "stdin", "dir", "secret-file", "hosts", "hostfile", "ssh-port",
 		"ssh-identity-file", "remote-hora", "discover", "host-discovery-script", "slots-per-host", "max-num-proc", "drain-on", "coordinator-state", "adopt", "until-stdin-ends",
-		"events", "report", "tag-output", "no-tag", "prefix-output-with-timestamp",
+		"call", "results", "events", "report", "tag-output", "no-tag", "prefix-output-with-timestamp",
 	}, name)
 }
 
@@ -107,6 +108,9 @@ func readSubmission(table []job.Field, argv []string) (s *submission, help bool,
 	if err != nil {
 		if name := strings.Fields(err.Error()); len(name) == 3 { // unknown flag: --x
 			if f := job.Find(job.Fields(), name[2]); f != nil {
+				if f.Name() == "call" || f.Name() == "results" {
+					return nil, false, fmt.Errorf("%s is of hora run alone: the folder goes along with a job of a server, and what it writes into outputs/ comes back, as hora artifacts shows", name[2])
+				}
 				return nil, false, fmt.Errorf("%s is not for jobs of a server, which says it itself: leave it out", name[2])
 			}
 		}
@@ -355,7 +359,9 @@ func (p *program) sendFolder(ctx context.Context, c *client.Client, d *client.Do
 	if err != nil {
 		return fmt.Errorf("find the working directory: %w: change to one that exists", err)
 	}
+	reading := console.NewProgress(p.err, "hora: reading the folder")
 	m, err := snapshot.Take(dir, snapshot.Limit)
+	reading.Done()
 	if err != nil {
 		return fmt.Errorf("%w; --no-code leaves the folder behind", err)
 	}
@@ -375,10 +381,14 @@ func (p *program) sendFolder(ctx context.Context, c *client.Client, d *client.Do
 	if err != nil {
 		return err
 	}
+	sending := console.NewProgress(p.err, "hora: sending files")
+	sending.Of(len(missing))
+	defer sending.Done()
 	for _, h := range missing {
 		if h == hash {
 			continue // last: who has the list has the files
 		}
+		sending.Count()
 		if err := sendFile(ctx, c, h, where[h]); err != nil {
 			return err
 		}

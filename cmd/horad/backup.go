@@ -6,39 +6,43 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"hora/cmd/console"
+	"hora/event"
 	"hora/server"
 	"hora/server/snapshot"
 	"hora/server/store"
 )
 
 // copyServer copies a server's folder; what is copied holds tokens too.
-func copyServer(from, to string) (files int, err error) {
-	if files, err = store.Backup(from, to); err != nil {
+func copyServer(from, to string, errs io.Writer) (files int, err error) {
+	far := console.NewProgress(errs, "horad: copying files of content")
+	defer far.Done()
+	if files, err = store.Backup(from, to, far.Count); err != nil {
 		return 0, err
 	}
 	return files, snapshot.StayBehind(to)
 }
 
-func backupCommand(out io.Writer) *cobra.Command {
+func backupCommand(out, errs io.Writer) *cobra.Command {
 	return &cobra.Command{
-		Use: "backup DIR TO", Short: "copy a server's folder, which may be in use, to a new folder", Args: cobra.ExactArgs(2),
+		Use: "backup DIR TO", Short: "copy a server's folder, which may be in use, to a new folder", Args: console.Takes,
 		RunE: func(_ *cobra.Command, args []string) error {
-			n, err := copyServer(args[0], args[1])
+			n, err := copyServer(args[0], args[1], errs)
 			if err == nil {
-				fmt.Fprintf(out, "copied %s with %d files of content to %s\n", store.DatabaseFile, n, args[1])
+				fmt.Fprintf(out, "copied %s with %s of content to %s\n", store.DatabaseFile, event.Counted(n, "file"), args[1])
 			}
 			return err
 		},
 	}
 }
 
-func restoreCommand(out io.Writer) *cobra.Command {
+func restoreCommand(out, errs io.Writer) *cobra.Command {
 	return &cobra.Command{
-		Use: "restore FROM DIR", Short: "make a server's folder of a backup", Args: cobra.ExactArgs(2),
+		Use: "restore FROM DIR", Short: "make a server's folder of a backup", Args: console.Takes,
 		RunE: func(_ *cobra.Command, args []string) error {
-			n, err := copyServer(args[0], args[1])
+			n, err := copyServer(args[0], args[1], errs)
 			if err == nil {
-				fmt.Fprintf(out, "%s is a server's folder with %d files of content: start it with hora up --dir %s\n", args[1], n, args[1])
+				fmt.Fprintf(out, "%s is a server's folder with %s of content: start it with hora up --dir %s\n", args[1], event.Counted(n, "file"), args[1])
 			}
 			return err
 		},
@@ -47,7 +51,7 @@ func restoreCommand(out io.Writer) *cobra.Command {
 
 func checkCommand(out io.Writer) *cobra.Command {
 	return &cobra.Command{
-		Use: "check DIR", Short: "read all of a server's folder and tell what is damaged", Args: cobra.ExactArgs(1),
+		Use: "check DIR", Short: "read all of a server's folder and tell what is damaged", Args: console.Takes,
 		RunE: func(_ *cobra.Command, args []string) error {
 			r, err := store.Check(args[0], server.FolderParts)
 			if err != nil {
@@ -57,9 +61,9 @@ func checkCommand(out io.Writer) *cobra.Command {
 				fmt.Fprintln(out, f)
 			}
 			if len(r.Faults) > 0 {
-				return fmt.Errorf("%s: %d faults: restore a backup with horad restore, into a new folder", args[0], len(r.Faults))
+				return fmt.Errorf("%s: %s: restore a backup with horad restore, into a new folder", args[0], event.Counted(len(r.Faults), "fault"))
 			}
-			fmt.Fprintf(out, "%s is whole: %d jobs, %d files of content\n", args[0], r.Jobs, r.Blobs)
+			fmt.Fprintf(out, "%s is whole: %s, %s of content\n", args[0], event.Counted(r.Jobs, "job"), event.Counted(r.Blobs, "file"))
 			return nil
 		},
 	}

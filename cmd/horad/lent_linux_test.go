@@ -94,7 +94,7 @@ cat "$AWS_SHARED_CREDENTIALS_FILE" "$GOOGLE_APPLICATION_CREDENTIALS"; env | grep
 func (s *site) lentIsGone(n int64) {
 	s.t.Helper()
 	to := filepath.Join(s.t.TempDir(), "copy")
-	if _, err := store.Backup(s.dir, to); err != nil {
+	if _, err := store.Backup(s.dir, to, func() {}); err != nil {
 		s.t.Fatal(err)
 	}
 	st, err := store.Open(to)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"hora/cmd/console"
 	"hora/server"
 )
 
@@ -34,8 +35,17 @@ func run(ctx context.Context, args []string, out, errs io.Writer) int {
 	root.SetArgs(args)
 	began := false // what is wrong before that is the command line
 	root.PersistentPreRun = func(*cobra.Command, []string) { began = true }
-	root.AddCommand(serveCommand(out, errs), backupCommand(out), restoreCommand(out), checkCommand(out))
-	if err := root.ExecuteContext(ctx); err != nil {
+	root.SetFlagErrorFunc(mistakes.Flag)
+	root.SetHelpCommand(mistakes.Help())
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.AddCommand(serveCommand(out, errs), backupCommand(out, errs), restoreCommand(out, errs), checkCommand(out))
+	root.InitDefaultHelpCmd()
+	mistakes.Strict(root)
+	err := mistakes.Misplaced(root, args)
+	if err == nil {
+		err = root.ExecuteContext(ctx)
+	}
+	if err != nil {
 		fmt.Fprintln(errs, "horad:", err)
 		var usage usageError
 		if !began || errors.As(err, &usage) {
@@ -50,3 +60,9 @@ func run(ctx context.Context, args []string, out, errs io.Writer) int {
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
+
+// Usage marks it for console.
+func (usageError) Usage() {}
+
+// mistakes words what is wrong with a command line.
+var mistakes = console.Mistakes{Usage: func(err error) error { return usageError{err} }}

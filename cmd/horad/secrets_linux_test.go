@@ -153,7 +153,7 @@ func (s *site) secretsOnNodes(value string) {
 		s.t.Errorf("%+v: %v", j, seen)
 	}
 	to := filepath.Join(s.t.TempDir(), "copy")
-	if _, err := store.Backup(s.dir, to); err != nil {
+	if _, err := store.Backup(s.dir, to, func() {}); err != nil {
 		s.t.Fatal(err)
 	}
 	st, err := store.Open(to)

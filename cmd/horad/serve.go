@@ -21,8 +21,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
+	"hora/cmd/console"
 	"hora/job/schedule"
 	"hora/server"
 	"hora/server/client"
@@ -42,7 +42,7 @@ type serving struct {
 func serveCommand(out, errs io.Writer) *cobra.Command {
 	v := &serving{}
 	c := &cobra.Command{
-		Use: "serve", Short: "serve a folder", Args: cobra.NoArgs,
+		Use: "serve", Short: "serve a folder", Args: console.Takes,
 		RunE: func(c *cobra.Command, _ []string) error { return v.serve(c.Context(), out, errs) },
 	}
 	f := c.Flags()
@@ -68,6 +68,9 @@ func (v *serving) serve(ctx context.Context, out, errs io.Writer) error {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM) // who has read that it serves may send one at once
 	st, err := store.Open(v.dir)
+	if errors.Is(err, store.ErrTaken) {
+		return v.taken()
+	}
 	if err != nil {
 		return err
 	}
@@ -97,11 +100,11 @@ func (v *serving) serve(ctx context.Context, out, errs io.Writer) error {
 		return err
 	}
 	defer s.Close()
-	end := make(chan struct{}, 1)
+	end, now := make(chan bool, 1), false
 	h := &http.Server{
 		Handler: s.Handler(server.Settings{
 			Version: v.version, Token: token, Address: at.url, Authority: at.authority,
-			Down: func(bool) { end <- struct{}{} },
+			Down: func(now bool) { end <- now },
 		}),
 		ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
@@ -116,7 +119,7 @@ func (v *serving) serve(ctx context.Context, out, errs io.Writer) error {
 	fmt.Fprintln(out, v.forBrowsers(out, at.url, token))
 	select {
 	case err = <-failed:
-	case <-end:
+	case now = <-end:
 	case <-signals:
 	}
 	s.EndIdle()
@@ -126,27 +129,32 @@ func (v *serving) serve(ctx context.Context, out, errs io.Writer) error {
 	if h.Shutdown(down) != nil {
 		h.Close()
 	}
-	fmt.Fprintln(out, "hora: the server has ended; jobs that run go on, and hora up takes them up again")
+	if now {
+		fmt.Fprintln(out, "hora: the server has ended, and the jobs that ran with it; those that waited are kept, and queue again with the next hora up")
+	} else {
+		fmt.Fprintln(out, "hora: the server has ended; jobs that run go on, and hora up takes them up again")
+	}
 	return err
+}
+
+// taken says whose the folder is: hora down alone would end the server that this user has started last.
+func (v *serving) taken() error {
+	at, err := os.ReadFile(filepath.Join(v.dir, addressFile))
+	if err != nil {
+		return fmt.Errorf("open %s: another server has this folder open: end it, or give another --dir", v.dir)
+	}
+	bare, _, _ := strings.Cut(strings.TrimSpace(string(at)), "#")
+	return fmt.Errorf("open %s: %w, at %s: HORA_SERVER=%s hora down ends it; or give another --dir", v.dir, store.ErrTaken, bare, bare)
 }
 
 // forBrowsers is the line that lets a browser in. The token stands in it where it goes to a terminal alone: what is
 // written elsewhere, as by a service into the system's journal, is read by others and kept.
 func (v *serving) forBrowsers(out io.Writer, address, token string) string {
 	bare, _, _ := strings.Cut(address, "#")
-	if isTerminal(out) {
+	if console.Width(out) > 0 {
 		return fmt.Sprintf("hora: in a browser: %s/?token=%s", bare, token)
 	}
 	return fmt.Sprintf("hora: in a browser: %s/?token= and what is in %s", bare, filepath.Join(v.dir, tokenFile))
-}
-
-func isTerminal(out io.Writer) bool {
-	f, ok := out.(*os.File)
-	if !ok {
-		return false
-	}
-	_, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
-	return err == nil
 }
 
 // user is whom jobs on this machine run as; nil for the server's own user. The folders of jobs are made for that user.

@@ -11,8 +11,9 @@ import (
 )
 
 // Backup copies a server's folder, in use or not, into one that is not there yet: the database as it is at one moment,
-// the token, the authority of its TLS and all content. It answers how many files of content there are.
-func Backup(dir, to string) (int, error) {
+// the token, the authority of its TLS and all content. It answers how many files of content there are, and calls copied
+// after each.
+func Backup(dir, to string, copied func()) (int, error) {
 	name := filepath.Join(dir, DatabaseFile)
 	if _, err := os.Stat(name); err != nil {
 		return 0, fmt.Errorf("copy %s: %w: name a server's folder", dir, err)
@@ -50,6 +51,7 @@ func Backup(dir, to string) (int, error) {
 		if err := os.MkdirAll(filepath.Dir(at), 0o700); err != nil {
 			return err
 		}
+		defer copied()
 		return copyFile(name, at)
 	})
 	return n, err

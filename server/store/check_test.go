@@ -105,7 +105,7 @@ func TestCheckMissesWhatIsGone(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			to := filepath.Join(t.TempDir(), "copy")
-			if n, err := Backup(dir, to); n != 4 || err != nil {
+			if n, err := Backup(dir, to, func() {}); n != 4 || err != nil {
 				t.Fatalf("%d files of content, %v", n, err)
 			}
 			c.damage(t, to)

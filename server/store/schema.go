@@ -218,11 +218,15 @@ func Copy(db *sql.DB, to string) error {
 	if err := os.Remove(part); err != nil && !os.IsNotExist(err) {
 		return err
 	}
+	f, err := os.OpenFile(part, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600) // it is never another's to read
+	if err != nil {
+		return err
+	}
+	f.Close()
 	if _, err := db.Exec("VACUUM INTO ?", part); err != nil {
 		return plain(err)
 	}
-	f, err := os.OpenFile(part, os.O_RDWR, 0)
-	if err != nil {
+	if f, err = os.OpenFile(part, os.O_RDWR, 0); err != nil {
 		return err
 	}
 	if err := f.Sync(); err != nil {

@@ -138,7 +138,7 @@ func TestANewerStoreIsRefusedAndADamagedOneFound(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n, err := Backup(dir, to); n != 1 || err != nil {
+	if n, err := Backup(dir, to, func() {}); n != 1 || err != nil {
 		t.Fatalf("%d files of content, %v", n, err)
 	}
 	for _, name := range []string{"token", "authority.pem", "authority.key"} {
