@@ -39,7 +39,7 @@ func (a *api) machines(next http.Handler) http.Handler {
 			return
 		case !found:
 			a.unjoined(r, nobody, http.StatusUnauthorized, "")
-			problemAnswer(w, http.StatusUnauthorized, "the server does not know this token: it is another server's, or its pool was removed: hora pool token POOL makes one")
+			problemAnswer(w, http.StatusUnauthorized, "the server does not know this token: it was taken back, is another server's, or its pool was removed: hora pool token POOL makes one, to be given as HORA_TOKEN")
 			return
 		case !t.Expires.IsZero() && time.Now().After(t.Expires):
 			a.unjoined(r, holder(&t), http.StatusUnauthorized, "its token has expired")

@@ -248,7 +248,17 @@ func rights(p *client.Pass) string {
 // narrower bounds what a new token may do by the one that asks for it.
 func narrower(w *who, p *store.Pass) error {
 	own := &w.pass
-	if own.Role != "" && (p.Role == "" || roleOf(p.Role) > roleOf(own.Role)) {
+	if p.Role != "" { // who asks for more than they may is told so, and not given less
+		may := own.Role == "" || roleOf(p.Role) <= roleOf(own.Role)
+		if p.Project != "" {
+			may = may && w.may(roleOf(p.Role), p.Project)
+		} else {
+			may = may && w.somewhere(roleOf(p.Role))
+		}
+		if !may {
+			return refuse(http.StatusForbidden, "no token gives more than its user may, and %s is %s nowhere that this one would be for: ask for less with --role, or leave it out; hora whoami says what there is", orOwner(w.name), p.Role)
+		}
+	} else {
 		p.Role = own.Role
 	}
 	if own.Project != "" {

@@ -390,7 +390,10 @@ func (s *Server) JoinToken(ctx context.Context, name, address string, valid time
 		return t, err
 	}
 	i := slices.IndexFunc(all, func(p client.Pool) bool { return p.Name == name })
-	if i < 0 || all[i].Provider == "local" {
+	if i >= 0 && all[i].Provider == "local" {
+		return t, refuse(http.StatusNotFound, "the nodes of pool %s are processes that the server makes itself, so no machine joins it: hora pool list has the pools, and hora pool add NAME makes one for machines", name)
+	}
+	if i < 0 {
 		return t, refuse(http.StatusNotFound, "there is no pool %s that machines may join: hora pool add %s --provider static makes one", name, name)
 	}
 	t.Token, err = s.token(ctx, store.Token{Scope: store.ScopeJoin, Pool: name, Expires: t.Expires})

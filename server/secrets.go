@@ -57,14 +57,14 @@ func (a *api) secretCalls() {
 				return err
 			})
 			if err == nil && !found {
-				err = a.noSecret(ctx, in.Project, in.Secret)
+				err = a.noSecret(ctx, in.Project, in.Secret, fmt.Sprintf("hora secret list --project %s has those that there are", in.Project))
 			}
 			return nil, fault(err)
 		})
 }
 
-// noSecret says that there is no such secret, and which may be meant.
-func (s *Server) noSecret(ctx context.Context, project, name string) error {
+// noSecret says that there is no such secret, and which may be meant, or else what to do next.
+func (s *Server) noSecret(ctx context.Context, project, name, next string) error {
 	all, err := s.store.Secrets(ctx, project)
 	if err != nil {
 		return err
@@ -76,7 +76,7 @@ func (s *Server) noSecret(ctx context.Context, project, name string) error {
 	if near := job.Nearest(name, names); near != "" {
 		return refuse(404, "project %s has no secret %s: did you mean %s?", project, name, near)
 	}
-	return refuse(404, "project %s has no secret %s: hora secret set %s --project %s <FILE sets it", project, name, name, project)
+	return refuse(404, "project %s has no secret %s: %s", project, name, next)
 }
 
 // checkSecrets refuses a job that names a secret which its project has not.
@@ -90,7 +90,7 @@ func (s *Server) checkSecrets(ctx context.Context, d *client.Document) error {
 	}
 	for _, name := range d.Secrets {
 		if !slices.ContainsFunc(all, func(x client.Secret) bool { return x.Name == name }) {
-			err := s.noSecret(ctx, d.Project, name)
+			err := s.noSecret(ctx, d.Project, name, fmt.Sprintf("hora secret set %s --project %s <FILE sets it", name, d.Project))
 			if r := (*refusal)(nil); errors.As(err, &r) {
 				r.status = 409
 			}

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/x509"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -51,6 +52,10 @@ type NoServer struct {
 func (e *NoServer) Error() string {
 	if errors.Is(e.Err, errSilent) {
 		return fmt.Sprintf("reach the server at %s: %v: have it go on, or end it and start it again with hora up, which ends no job", e.URL, e.Err)
+	}
+	var stranger x509.UnknownAuthorityError
+	if errors.As(e.Err, &stranger) {
+		return fmt.Sprintf("reach the server at %s: nobody whom this machine trusts has signed its certificate: give the whole address that hora up prints, with # and the fingerprint after it, as hora login '%s#...'", e.URL, e.URL)
 	}
 	return fmt.Sprintf("reach the server at %s: %v: start it with hora up, or name another with HORA_SERVER", e.URL, e.Err)
 }

@@ -62,6 +62,9 @@ func (f *Fleet) Enter(conn net.Conn, in *bufio.Reader, gate backend.Gate) {
 	}
 	who := backend.Comer{Name: h.Name, Pool: h.Pool, Instance: h.Instance, Slots: h.Slots}
 	if err := gate.Check(&who); err != nil {
+		if here := f.ours(h.Name); here != nil { // whatever else is against it: waiting does not help
+			err = here
+		}
 		refuse(err)
 		return
 	}
@@ -116,6 +119,16 @@ func (f *Fleet) Enter(conn net.Conn, in *bufio.Reader, gate backend.Gate) {
 	}
 }
 
+// ours refuses a node that has the name of the server's own machine.
+func (f *Fleet) ours(name string) error {
+	for _, n := range f.cfg.Here.Nodes {
+		if n.Name == name {
+			return fmt.Errorf("node %s is the server's own machine, which has pool %s already: a node beside it takes another --name", name, n.Pool)
+		}
+	}
+	return nil
+}
+
 // seat keeps a node's name for it; it is not told of before its link is open.
 func (f *Fleet) seat(h *node.Hello, l *link) error {
 	f.mu.Lock()
@@ -123,10 +136,8 @@ func (f *Fleet) seat(h *node.Hello, l *link) error {
 	if f.ctx.Err() != nil {
 		return errors.New("the server is ending: come again when it is back")
 	}
-	for _, n := range f.cfg.Here.Nodes {
-		if n.Name == h.Name {
-			return fmt.Errorf("node %s is the server's own machine: give this one another --name", h.Name)
-		}
+	if err := f.ours(h.Name); err != nil {
+		return err
 	}
 	m := f.members[h.Name]
 	switch {
