@@ -22,11 +22,11 @@ import (
 const mostCode = 64 << 20
 
 func (p *program) codeCommand() *cobra.Command {
-	to, file, diff := "", "", false
+	to, file, diff, changes := "", "", false, false
 	c := p.onJob("code ID", "list, or fetch, the folder that went along with a job",
 		func(ctx context.Context, s *client.Client, id int64, _ []string) error {
-			if n := count(to != "", file != "", diff); n > 1 {
-				return usageError{errors.New("hora code takes one of --to, --file and --diff")}
+			if n := count(to != "", file != "", diff, changes); n > 1 {
+				return usageError{errors.New("hora code takes one of --to, --file, --diff and --changes")}
 			}
 			j, m, err := snapshotOf(ctx, s, id)
 			switch {
@@ -38,6 +38,8 @@ func (p *program) codeCommand() *cobra.Command {
 				return p.codeFile(ctx, s, id, m, file)
 			case diff:
 				return p.codeDiff(id, m)
+			case changes:
+				return p.codeChanges(ctx, s, j)
 			}
 			return p.codeList(j, m)
 		})
@@ -45,6 +47,7 @@ func (p *program) codeCommand() *cobra.Command {
 	f.StringVar(&to, "to", "", "make the folder again as this `folder`, which is new or empty")
 	f.StringVar(&file, "file", "", "write this `file` of it to the output")
 	f.BoolVar(&diff, "diff", false, "list what differs in the current folder")
+	f.BoolVar(&changes, "changes", false, "write what of it was not committed, as git diff has it")
 	return c
 }
 
@@ -93,6 +96,9 @@ func (p *program) codeList(j client.Job, m *snapshot.Manifest) error {
 		}
 		fmt.Fprintf(p.out, "from %s\n", line)
 	}
+	if from["diff"] != "" {
+		fmt.Fprintf(p.out, "hora code %d --changes writes them\n", j.ID)
+	}
 	w := tabwriter.NewWriter(p.out, 0, 4, 2, ' ', tabwriter.AlignRight)
 	for _, f := range m.Files {
 		name := event.Visible(f.Path)
@@ -102,6 +108,27 @@ func (p *program) codeList(j client.Job, m *snapshot.Manifest) error {
 		fmt.Fprintf(w, "%d\t  %s\n", f.Size, name)
 	}
 	return w.Flush()
+}
+
+// codeChanges writes the diff that went along.
+func (p *program) codeChanges(ctx context.Context, s *client.Client, j client.Job) error {
+	from := j.Document.Source
+	switch {
+	case from["commit"] == "":
+		return fmt.Errorf("no commit was noted with job %d: git knew nothing of its folder", j.ID)
+	case from["changed"] == "":
+		fmt.Fprintf(p.err, "hora: job %d ran commit %s as it is\n", j.ID, event.Visible(from["commit"]))
+		return nil
+	case from["diff"] == "":
+		return fmt.Errorf("what was changed did not go along with job %d as a diff: it was more than 1 MiB, or of files that git does not follow; hora code %d --to FOLDER has the files", j.ID, j.ID)
+	}
+	in, err := s.Get(ctx, from["diff"])
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	_, err = io.Copy(p.out, in)
+	return err
 }
 
 // codeTo makes the folder again. What is in the way there is not overwritten.

@@ -365,12 +365,59 @@ func (p *program) logsCommand() *cobra.Command {
 		if follow {
 			return p.follow(ctx, s, id, f, nil)
 		}
-		return s.Lines(ctx, id, f, func(l client.Line) { p.showLine(&l) })
+		shown := false
+		err := s.Lines(ctx, id, f, func(l client.Line) {
+			shown = true
+			p.showLine(&l)
+		})
+		if err == nil && !shown {
+			err = p.nothingWritten(ctx, s, id, rank, since)
+		}
+		return err
 	})
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "show what comes too, and exit with the job's code")
 	c.Flags().IntVar(&rank, "rank", rank, "only this rank; -1 is hora itself, -2 are all")
 	c.Flags().StringVar(&since, "since", "", "only what is no older than this `time`, as 10m")
 	return c
+}
+
+// nothingWritten says why there are no lines of a job to show.
+func (p *program) nothingWritten(ctx context.Context, s *client.Client, id int64, rank int, since string) error {
+	j, err := s.Job(ctx, id)
+	if err != nil {
+		return err
+	}
+	story, err := s.Happenings(ctx, id)
+	if err != nil {
+		return err
+	}
+	d := &j.Document
+	ranks := max(d.Spec.NP, d.Nodes*max(d.PerNode, 1), 1)
+	of := "of it"
+	if rank >= 0 {
+		of = fmt.Sprintf("of its rank %d", rank)
+	} else if rank == -1 {
+		of = "of hora's own"
+	}
+	if since != "" {
+		of += " from the last " + since
+	}
+	text := "nothing " + of + " is there"
+	switch {
+	case rank >= ranks:
+		text = fmt.Sprintf("it has no rank %d: its ranks are 0 to %d", rank, ranks-1)
+		if ranks == 1 {
+			text = fmt.Sprintf("it has no rank %d: its only one is 0", rank)
+		}
+	case slices.ContainsFunc(story, func(h client.Happening) bool {
+		return h.Kind == "removed" && strings.HasPrefix(h.Text, "what it wrote")
+	}):
+		text = "what it wrote was removed, since it was kept as long as hora retention says"
+	case !j.State.Ended():
+		text += " yet; " + standing(&j)
+	}
+	fmt.Fprintf(p.err, "hora: job %d: %s\n", id, event.Visible(text))
+	return nil
 }
 
 func (p *program) waitCommand() *cobra.Command {

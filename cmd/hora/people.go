@@ -150,13 +150,20 @@ func (p *program) userRemoveCommand() *cobra.Command {
 				return err
 			}
 			if project == "" && !all {
-				return s.RemoveUser(c.Context(), args[0])
+				if err := s.RemoveUser(c.Context(), args[0]); err != nil {
+					return err
+				}
+				fmt.Fprintf(p.out, "%s is removed, with all roles and tokens\n", event.Visible(args[0]))
+				return nil
 			}
 			in, err := where(project, all, "hora user remove")
 			if err != nil {
 				return err
 			}
-			_, err = s.SetRole(c.Context(), args[0], in, "")
+			u, err := s.SetRole(c.Context(), args[0], in, "")
+			if err == nil {
+				fmt.Fprintf(p.out, "%s is %s now\n", event.Visible(args[0]), rolesText(u.Roles))
+			}
 			return err
 		},
 	}
@@ -175,7 +182,7 @@ func (p *program) tokenNewCommand() *cobra.Command {
 		Use:   "new",
 		Short: "make a token; prints it, this once",
 		Long: "new makes a token that may do what its user may, or less. Who has it logs in by hora login URL, or sets HORA_TOKEN.\n\n" +
-			"  hora token new --user ana --expires 90d          an administrator, for ana\n" +
+			"  hora token new --user ana --expires 90d          for ana, by an administrator\n" +
 			"  hora token new --role viewer --label dashboard   one of your own that only reads\n" +
 			"  hora token new --job 17 --expires 1d             one that reads job 17 and adds files, numbers and tags to it",
 		Args: noArguments("token new"),
@@ -197,6 +204,10 @@ func (p *program) tokenNewCommand() *cobra.Command {
 			}
 			fmt.Fprintln(p.out, t.Token)
 			fmt.Fprintf(p.err, "hora: token %d of %s, which may do %s; it is shown this once\n", t.ID, whose(t.User), rightsText(&t))
+			lacks := t.Made.Add(time.Duration(n.Seconds * float64(time.Second))).Sub(t.Expires)
+			if !t.Expires.IsZero() && (n.Seconds == 0 || lacks > time.Minute) {
+				fmt.Fprintln(p.err, "hora: it does not last as long as was asked: what you are logged in with ends then, and makes nothing that lasts longer")
+			}
 			return nil
 		},
 	}
@@ -223,9 +234,9 @@ func rightsText(t *client.Pass) string {
 	case t.Job != 0:
 		text = fmt.Sprintf("nothing but read job %d, and add files and tags", t.Job)
 	case t.Role != "" && t.Project != "":
-		text = fmt.Sprintf("what a %s may, in project %s alone", t.Role, event.Visible(t.Project))
+		text = fmt.Sprintf("what %s may, in project %s alone", article(t.Role), event.Visible(t.Project))
 	case t.Role != "":
-		text = fmt.Sprintf("what a %s may", t.Role)
+		text = "what " + article(t.Role) + " may"
 	case t.Project != "":
 		text = fmt.Sprintf("what the user may, in project %s alone", event.Visible(t.Project))
 	}
@@ -233,6 +244,14 @@ func rightsText(t *client.Pass) string {
 		text += ", until " + t.Expires.Local().Format(time.DateTime)
 	}
 	return text
+}
+
+// article has a role's name with its article.
+func article(role string) string {
+	if strings.HasPrefix(role, "a") {
+		return "an " + role
+	}
+	return "a " + role
 }
 
 func (p *program) tokenListCommand() *cobra.Command {
@@ -284,7 +303,11 @@ func (p *program) tokenRevokeCommand() *cobra.Command {
 				return err
 			}
 			id, _ := strconv.ParseInt(args[0], 10, 64)
-			return s.RevokePass(c.Context(), id)
+			if err := s.RevokePass(c.Context(), id); err != nil {
+				return err
+			}
+			fmt.Fprintf(p.out, "token %d is taken back, with the sessions that it let in\n", id)
+			return nil
 		},
 	}
 }
@@ -347,7 +370,7 @@ func (p *program) auditCommand() *cobra.Command {
 				case is.Broken != "":
 					return fmt.Errorf("the records are not what they were: %s", is.Broken)
 				}
-				fmt.Fprintf(p.out, "%d records, none changed; the last one's hash is %s\n", is.Records, is.Hash)
+				fmt.Fprintf(p.out, "%s, none changed; the last one's hash is %s\n", event.Counted(int(is.Records), "record"), is.Hash)
 				return nil
 			}
 			var all []client.Deed

@@ -72,15 +72,22 @@ func (p *program) quotaCommand() *cobra.Command {
 			return nil
 		},
 		RunE: func(c *cobra.Command, args []string) error {
+			if c.Flags().Changed("share") && !(q.Share > 0) {
+				return usageError{fmt.Errorf("--share %g is no weight: give a number above 0, or leave it out, which is 1; hora pause keeps a job from running", q.Share)}
+			}
 			s, err := p.server()
 			if err != nil {
 				return err
 			}
 			a, err := s.SetQuota(c.Context(), args[0], q)
-			if err == nil {
-				fmt.Fprintf(p.out, "project %s: %s\n", event.Visible(args[0]), quotaText(a.Quota))
+			if err != nil {
+				return err
 			}
-			return err
+			fmt.Fprintf(p.out, "project %s: %s\n", event.Visible(args[0]), quotaText(a.Quota))
+			if a.Running == 0 && a.Waiting == 0 && a.Used == 0 {
+				fmt.Fprintf(p.err, "hora: nothing of project %s runs, waits or has run yet: hora projects lists those that there are\n", event.Visible(args[0]))
+			}
+			return nil
 		},
 	}
 	c.Flags().IntVar(&q.Slots, "slots", 0, "its own slots")

@@ -111,7 +111,11 @@ func (p *program) secretRemoveCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return s.RemoveSecret(c.Context(), project, args[0])
+			if err := s.RemoveSecret(c.Context(), project, args[0]); err != nil {
+				return err
+			}
+			fmt.Fprintf(p.out, "secret %s of project %s is removed; jobs that run keep it\n", event.Visible(args[0]), event.Visible(project))
+			return nil
 		},
 	}
 	c.Flags().StringVar(&project, "project", project, "whose")

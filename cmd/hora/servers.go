@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"hora/launch"
 	"hora/server/client"
 	"hora/server/snapshot"
 )
@@ -100,7 +101,7 @@ func (p *program) server() (*client.Client, error) {
 		kept, keptToken, err := readServer(dir, name)
 		switch {
 		case err != nil && address == "":
-			return nil, errors.New("there is no server: start one with hora up, or name one with HORA_SERVER or hora login URL")
+			return nil, &launch.Error{Code: launch.ExitHost, Text: "there is no server: start one with hora up, or name one with HORA_SERVER or hora login URL"}
 		case err != nil:
 			return nil, fmt.Errorf("there is no token for %s: give it as HORA_TOKEN, or once with hora login %s", address, address)
 		}

@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"hora/event"
+	"hora/server/client"
 )
 
 func (p *program) upCommand() *cobra.Command {
@@ -115,14 +118,48 @@ func (p *program) downCommand() *cobra.Command {
 			switch {
 			case err != nil:
 				return err
-			case now || a.Running == 0:
-				fmt.Fprintf(p.out, "the server at %s has ended\n", s.URL)
 			default:
-				fmt.Fprintf(p.out, "the server at %s has ended; %d running and %d queued jobs stay, and hora up takes them up again\n", s.URL, a.Running, a.Queued)
+				fmt.Fprintf(p.out, "the server at %s has ended%s\n", s.URL, left(&a, now))
 			}
 			return nil
 		},
 	}
-	c.Flags().BoolVar(&now, "now", false, "cancel the jobs that run first")
+	c.Flags().BoolVar(&now, "now", false, "cancel the jobs that run first; those that wait are kept, and queue again with the next hora up")
 	return c
+}
+
+// left says what becomes of the jobs of a server that has ended: those that ran end with it or go on, and those that
+// wait are kept.
+func left(a *client.About, now bool) string {
+	text, stay := "", 0
+	switch {
+	case a.Running > 0 && now:
+		text = fmt.Sprintf(", and %s that ran with it", event.Counted(a.Running, "job"))
+	case a.Running > 0:
+		text, stay = fmt.Sprintf("; %d jobs that run go on", a.Running), a.Running
+		if a.Running == 1 {
+			text = "; 1 job that runs goes on"
+		}
+	}
+	if waiting := a.Queued + a.Paused; waiting > 0 {
+		if stay += waiting; text == "" {
+			text = ";"
+		} else if stay > waiting {
+			text += " and"
+		} else {
+			text += ";"
+		}
+		is := "are kept"
+		if waiting == 1 {
+			is = "is kept"
+		}
+		text += fmt.Sprintf(" %s that waited %s", event.Counted(waiting, "job"), is)
+	}
+	switch stay {
+	case 0:
+		return text
+	case 1:
+		return text + ": hora up with the same folder takes it up again"
+	}
+	return text + ": hora up with the same folder takes them up again"
 }

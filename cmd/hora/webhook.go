@@ -128,7 +128,11 @@ func (p *program) webhookRemoveCommand() *cobra.Command {
 				return err
 			}
 			id, _ := strconv.ParseInt(args[0], 10, 64)
-			return s.RemoveWebhook(c.Context(), id)
+			if err := s.RemoveWebhook(c.Context(), id); err != nil {
+				return err
+			}
+			fmt.Fprintf(p.out, "webhook %d is removed\n", id)
+			return nil
 		},
 	}
 }

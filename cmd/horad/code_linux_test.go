@@ -98,6 +98,12 @@ func TestCode(t *testing.T) {
 			t.Errorf("hora code lacks %q: %+v", want, r)
 		}
 	}
+	if !strings.Contains(r.out, "hora code 1 --changes writes them\n") {
+		t.Errorf("hora code does not say how to see what was changed: %+v", r)
+	}
+	if r := s.hora("code", "1", "--changes"); r.code != 0 || !strings.Contains(r.out, "-echo first\n+echo second\n") {
+		t.Errorf("%+v", r)
+	}
 	if strings.Contains(r.out, "more.txt") {
 		t.Errorf("what came later is listed: %+v", r)
 	}

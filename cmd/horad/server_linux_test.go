@@ -557,7 +557,7 @@ func TestRequestsThatAreWrong(t *testing.T) {
 		{[]string{"submit", "-H", "a:4", "true"}, "-H is not for jobs of a server"},
 		{[]string{"submit", "--memory", "lots", "true"}, "write it as 500MiB or 8GiB"},
 		{[]string{"job", "x"}, `"x" is no job`},
-		{[]string{"up", "--dir", s.dir, "--port", "0"}, "another server has this folder open"},
+		{[]string{"up", "--dir", s.dir, "--port", "0"}, "another server has this folder open, at " + s.url + ": HORA_SERVER=" + s.url + " hora down ends it"},
 		{[]string{"up", "--dir", t.TempDir(), "--listen", "everywhere", "--port", "0"}, "0.0.0.0 for all of them"},
 		{[]string{"up", "--dir", t.TempDir(), "--listen", "192.0.2.77", "--port", "0"}, "does not have the address"},
 		{[]string{"up", "--dir", t.TempDir(), "--tls-key", "k", "--port", "0"}, "belong together"},

@@ -218,6 +218,9 @@ func TestRetention(t *testing.T) {
 	if got := has(2); got != "logs metrics artifacts job" {
 		t.Errorf("a project with times of its own has %q", got)
 	}
+	if r := s.hora("logs", "1"); r.code != 0 || r.errs != "hora: job 1: what it wrote was removed, since it was kept as long as hora retention says\n" {
+		t.Errorf("%+v", r)
+	}
 	if r := s.hora("job", "1"); !strings.Contains(r.out, "what it wrote was removed: logs are kept for 1s") {
 		t.Errorf("%+v", r)
 	}
