@@ -94,7 +94,7 @@ func (r *Roster) end() {
 	r.ending = true
 	for rank := range r.seats {
 		if r.seats[rank].present() {
-			r.leaving.why[rank] = "the job is to end"
+			r.leaving.why[rank] = ToEnd
 		}
 	}
 }

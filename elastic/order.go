@@ -27,6 +27,9 @@ type Listing struct {
 // ErrEnd is what a discovery finds instead of hosts when the job is to end at its next commit.
 var ErrEnd = errors.New("the job is to end at its next commit")
 
+// ToEnd is then why its workers leave.
+const ToEnd = "the job is to end"
+
 // Unlisted is a failure of the discovery.
 type Unlisted struct{ Cause string }
 

@@ -5,6 +5,7 @@ import (
 	"syscall"
 	"time"
 
+	"hora/elastic"
 	"hora/launch/protocol"
 )
 
@@ -106,6 +107,9 @@ func (o *Outcome) Cause() string {
 
 // String returns the launcher's last line: who failed first, where and why.
 func (o *Outcome) String() string {
+	if o.Kind == Drained && o.Last == elastic.ToEnd { // whoever left last has done as it was told, as all the others
+		return "it was told to end, and its workers left at a commit"
+	}
 	if o.Rank < 0 {
 		return o.Cause()
 	}

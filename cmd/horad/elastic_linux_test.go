@@ -438,8 +438,16 @@ func TestPauseOfAnElasticJob(t *testing.T) {
 		if took > 3*pausedIn {
 			t.Errorf("with %d nodes it was paused in %v: %v are promised", len(nodes), took, pausedIn)
 		}
-		if text := c.text(c.id); strings.Contains(text, "SIGTERM") {
+		text := c.text(c.id)
+		if strings.Contains(text, "SIGTERM") {
 			t.Errorf("its workers did not leave at a commit: %s", text)
+		}
+		const told = "it was told to end, and its workers left at a commit"
+		if r := c.hora("logs", fmt.Sprint(c.id)); !strings.Contains(r.errs, told) || strings.Contains(r.errs, "left before the work was done") {
+			t.Errorf("a pause reads like a failure: %s", r.errs)
+		}
+		if r := c.hora("job", fmt.Sprint(c.id)); !strings.Contains(r.out, "paused: "+told) {
+			t.Errorf("its story does not say that it was paused: %s", r.out)
 		}
 		if r := c.hora("resume", fmt.Sprint(c.id)); r.code != 0 {
 			t.Fatalf("%+v", r)
