@@ -102,7 +102,7 @@ func TestACertificateOfYourOwn(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	s.extra = nil
-	if r := s.hora("jobs"); r.code == 0 || !strings.Contains(r.errs, "certificate signed by unknown authority") {
+	if r := s.hora("jobs"); r.code == 0 || !strings.Contains(r.errs, "whom this machine does not trust: give the whole address that hora up prints, with # and the fingerprint after it") {
 		t.Errorf("who does not trust the authority: %+v", r)
 	}
 	s.extra = []string{"SSL_CERT_FILE=" + authority}

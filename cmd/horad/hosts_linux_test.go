@@ -125,8 +125,8 @@ func TestHostsWithTLS(t *testing.T) {
 	bare, pin, _ := strings.Cut(url, "#")
 	wrong := strings.Repeat("0", len(pin))
 	for _, c := range []struct{ address, want string }{
-		{bare + "#" + wrong, "and not the pinned " + wrong},
-		{bare, "certificate"},
+		{bare + "#" + wrong, "and not the pinned " + wrong + ": somebody stands between, or it was made anew: compare with what hora up prints there, and log in again\n"},
+		{bare, "give the whole address that hora up prints, with # and the fingerprint after it, as hora login '" + bare + "#...'"},
 		{strings.Replace(bare, "https", "http", 1), "is not encrypted"},
 	} {
 		code, _, errs := n.run(n.Hosts[1], "HORA_TOKEN="+strings.TrimSpace(token)+" ./hora login '"+c.address+"'")

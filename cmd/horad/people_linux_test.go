@@ -182,7 +182,9 @@ func TestTokens(t *testing.T) {
 	if _, err := narrow.Submit(ctx, of("speech"), ""); err != nil {
 		t.Error(err)
 	}
-	stronger, p := s.pass(reads, client.NewPass{Role: "admin"})
+	_, err = reads.NewPass(ctx, client.NewPass{Role: "admin"})
+	refused(t, "a stronger token", err, 403, "no token gives more than its user may, and max is admin nowhere")
+	stronger, p := s.pass(reads, client.NewPass{})
 	if _, err = stronger.Submit(ctx, of("vision"), ""); p.Role != "viewer" {
 		t.Errorf("%+v", p)
 	}

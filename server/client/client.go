@@ -54,8 +54,12 @@ func (e *NoServer) Error() string {
 		return fmt.Sprintf("reach the server at %s: %v: have it go on, or end it and start it again with hora up, which ends no job", e.URL, e.Err)
 	}
 	var stranger x509.UnknownAuthorityError
-	if errors.As(e.Err, &stranger) {
-		return fmt.Sprintf("reach the server at %s: nobody whom this machine trusts has signed its certificate: give the whole address that hora up prints, with # and the fingerprint after it, as hora login '%s#...'", e.URL, e.URL)
+	var pinned *anotherPin
+	switch {
+	case errors.As(e.Err, &stranger):
+		return fmt.Sprintf("reach the server at %s: its certificate is signed by somebody whom this machine does not trust: give the whole address that hora up prints, with # and the fingerprint after it, as hora login '%s#...'; where the certificate is your own have this machine trust who signed it, with SSL_CERT_FILE for one", e.URL, e.URL)
+	case errors.As(e.Err, &pinned): // which says what to do
+		return fmt.Sprintf("reach the server at %s: %v", e.URL, pinned)
 	}
 	return fmt.Sprintf("reach the server at %s: %v: start it with hora up, or name another with HORA_SERVER", e.URL, e.Err)
 }

@@ -40,6 +40,13 @@ func FileOf(address string) string {
 	return "server-" + strings.NewReplacer(":", "_", "[", "", "]", "").Replace(u.Host)
 }
 
+// anotherPin is for a server whose authority is not the one that its address names.
+type anotherPin struct{ is, want string }
+
+func (e *anotherPin) Error() string {
+	return fmt.Sprintf("the server's authority has the fingerprint %s and not the pinned %s: somebody stands between, or it was made anew: compare with what hora up prints there, and log in again", e.is, e.want)
+}
+
 // security is what an address asks of TLS: the authority with its fingerprint and no other, else those that this
 // machine trusts.
 func security(pin string) *tls.Config {
@@ -51,7 +58,7 @@ func security(pin string) *tls.Config {
 	c.VerifyConnection = func(s tls.ConnectionState) error {
 		last := s.PeerCertificates[len(s.PeerCertificates)-1]
 		if Fingerprint(last.Raw) != pin {
-			return fmt.Errorf("the server's authority has the fingerprint %s and not the pinned %s: somebody stands between, or it was made anew: compare with what hora up prints there, and log in again", Fingerprint(last.Raw), pin)
+			return &anotherPin{Fingerprint(last.Raw), pin}
 		}
 		roots := x509.NewCertPool()
 		roots.AddCert(last)
