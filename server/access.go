@@ -328,7 +328,7 @@ func (a *api) operation(id, method, path, summary string, who access) huma.Opera
 		BodyReadTimeout: -1, // patient bounds it, and has no deadline stay
 		Middlewares: huma.Middlewares{func(c huma.Context, next func(huma.Context)) {
 			if d := deedOf(c.Context()); d != nil {
-				d.What = id
+				d.What, d.Status = id, c.Operation().DefaultStatus // it is written down before the call answers
 				d.quiet = who.quiet
 			}
 			if err := who.check(a, c.Context(), caller(c.Context()), c.Param); err != nil {
@@ -348,13 +348,18 @@ func (s *Server) projectRole(ctx context.Context, r role, project string) error 
 
 // revoke takes a pass back.
 func (s *Server) revoke(ctx context.Context, id int64, user string) error {
-	found := false
-	err := s.store.Do(ctx, func(tx *sql.Tx) (err error) {
-		found, err = store.DropPass(tx, id, user)
+	return s.drop(ctx, func(tx *sql.Tx) (bool, error) { return store.DropPass(tx, id, user) },
+		refuse(http.StatusNotFound, "there is no token %d of yours: hora token list has them", id))
+}
+
+// drop takes something out of the store. Where it is not there nothing is written, no record of the call either, and
+// missing is answered.
+func (s *Server) drop(ctx context.Context, f func(tx *sql.Tx) (found bool, err error), missing error) error {
+	return s.store.Do(ctx, func(tx *sql.Tx) error {
+		found, err := f(tx)
+		if err == nil && !found {
+			err = missing
+		}
 		return err
 	})
-	if err == nil && !found {
-		return refuse(http.StatusNotFound, "there is no token %d of yours: hora token list has them", id)
-	}
-	return err
 }

@@ -62,14 +62,24 @@ func (a *api) recorded(w http.ResponseWriter, r *http.Request, is *who, next htt
 	out := &answering{ResponseWriter: w, status: http.StatusOK}
 	next.ServeHTTP(out, r.WithContext(store.WithDeed(ctx, &d.Deed)))
 	switch {
-	case d.Written():
+	case d.Written() && out.status == d.Status:
+	case d.Written(): // with what it would have answered
+		said := d.Deed.Deed
+		said.Status, said.Text = out.status, "the call had written down what it does, and then answered this"
+		a.note(r, said)
 	case out.status == http.StatusForbidden:
 		d.Status = out.status
 		a.refused.note(a.Server, d.Deed.Deed)
 	case out.status < 400 && !d.quiet:
-		if err := a.store.Note(context.WithoutCancel(r.Context()), d.Deed.Deed); err != nil {
-			a.log.Warn("record who did what", "error", err)
-		}
+		d.Status = out.status
+		a.note(r, d.Deed.Deed)
+	}
+}
+
+// note writes a record down that goes with nothing else.
+func (a *api) note(r *http.Request, d client.Deed) {
+	if err := a.store.Note(context.WithoutCancel(r.Context()), d); err != nil {
+		a.log.Warn("record who did what", "error", err)
 	}
 }
 

@@ -54,13 +54,8 @@ func (s *Server) members(ctx context.Context) (all []client.Member, err error) {
 // revokeNode lets a node in no more. Its machine may have what lets any join its pool, so that goes too; and what it
 // was doing is waited for as that of each node that is away, so that no job runs twice.
 func (s *Server) revokeNode(ctx context.Context, name string) error {
-	if err := s.store.Do(ctx, func(tx *sql.Tx) error {
-		found, err := store.DropNode(tx, name)
-		if err == nil && !found {
-			err = refuse(http.StatusNotFound, "there is no node %s that has a token: hora node list has those that there are", name)
-		}
-		return err
-	}); err != nil {
+	if err := s.drop(ctx, func(tx *sql.Tx) (bool, error) { return store.DropNode(tx, name) },
+		refuse(http.StatusNotFound, "there is no node %s that has a token: hora node list has those that there are", name)); err != nil {
 		return err
 	}
 	s.hosts.Cut(name)

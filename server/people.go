@@ -47,15 +47,8 @@ func (a *api) peopleCalls() {
 	})
 	huma.Register(a, a.operation("remove-user", "DELETE", "/users/{user}", "forget a user, with roles, tokens and sessions", everywhere(admin)),
 		func(ctx context.Context, in *UserPath) (*struct{}, error) {
-			found := false
-			err := a.store.Do(ctx, func(tx *sql.Tx) (err error) {
-				found, err = store.DropUser(tx, in.User)
-				return err
-			})
-			if err == nil && !found {
-				err = refuse(404, "there is no user %s: hora user list has those that there are", in.User)
-			}
-			return nil, fault(err)
+			return nil, fault(a.drop(ctx, func(tx *sql.Tx) (bool, error) { return store.DropUser(tx, in.User) },
+				refuse(404, "there is no user %s: hora user list has those that there are", in.User)))
 		})
 	a.tokenCalls()
 	a.auditCalls()

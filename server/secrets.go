@@ -51,12 +51,10 @@ func (a *api) secretCalls() {
 	})
 	huma.Register(a, a.operation("remove-secret", "DELETE", "/projects/{name}/secrets/{secret}", "forget a secret; jobs that run keep it", inProject(member)),
 		func(ctx context.Context, in *SecretPath) (*struct{}, error) {
-			found := false
-			err := a.store.Do(ctx, func(tx *sql.Tx) (err error) {
-				found, err = store.DropSecret(tx, in.Project, in.Secret)
-				return err
-			})
-			if err == nil && !found {
+			err := a.drop(ctx, func(tx *sql.Tx) (bool, error) {
+				return store.DropSecret(tx, in.Project, in.Secret)
+			}, store.ErrNotFound)
+			if errors.Is(err, store.ErrNotFound) {
 				err = a.noSecret(ctx, in.Project, in.Secret, fmt.Sprintf("hora secret list --project %s has those that there are", in.Project))
 			}
 			return nil, fault(err)

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"net/http"
 	"slices"
 
 	"hora/job"
@@ -112,26 +113,30 @@ func (v view) CodeFile(
 
 // Cancel ends a job of the caller's.
 func (v view) Cancel(ctx context.Context, id int64) (client.Job, error) {
-	if err := v.allowed(ctx, member, id); err != nil {
-		return client.Job{}, err
-	}
-	return v.Server.Cancel(ctx, id)
+	return v.press(ctx, id, v.Server.Cancel)
 }
 
 // Pause has it wait.
 func (v view) Pause(ctx context.Context, id int64) (client.Job, error) {
-	if err := v.allowed(ctx, member, id); err != nil {
-		return client.Job{}, err
-	}
-	return v.Server.Pause(ctx, id)
+	return v.press(ctx, id, v.Server.Pause)
 }
 
 // Resume lets it go on.
 func (v view) Resume(ctx context.Context, id int64) (client.Job, error) {
+	return v.press(ctx, id, v.Server.Resume)
+}
+
+// press is a page's button, which leads back to the job.
+func (v view) press(
+	ctx context.Context, id int64, f func(context.Context, int64) (client.Job, error),
+) (client.Job, error) {
 	if err := v.allowed(ctx, member, id); err != nil {
 		return client.Job{}, err
 	}
-	return v.Server.Resume(ctx, id)
+	if d := deedOf(ctx); d != nil {
+		d.Status = http.StatusSeeOther
+	}
+	return f(ctx, id)
 }
 
 // Deeds lists who did what, for administrators.

@@ -260,15 +260,9 @@ func noWebhook(id int64) error {
 
 // RemoveWebhook removes a webhook, with what it has not heard.
 func (s *Server) RemoveWebhook(ctx context.Context, id int64) error {
-	found := false
-	if err := s.store.Do(ctx, func(tx *sql.Tx) (err error) {
-		found, err = store.DropWebhook(tx, id)
+	drop := func(tx *sql.Tx) (bool, error) { return store.DropWebhook(tx, id) }
+	if err := s.drop(ctx, drop, noWebhook(id)); err != nil {
 		return err
-	}); err != nil {
-		return err
-	}
-	if !found {
-		return noWebhook(id)
 	}
 	h := s.hooks
 	h.mu.Lock()

@@ -58,7 +58,7 @@ func TestARevokedNode(t *testing.T) {
 	if err != nil || len(all) != 1 || all[0].Node != "other" || all[0].State != "ready" {
 		t.Errorf("%s, %v", r.out, err)
 	}
-	for _, d := range s.recorded("node one join /pools/lab 200", "owner revoke-node /nodes/one/token 200", "nobody join /node 401", "node other join /pools/lab 200") {
+	for _, d := range s.recorded("node one join /pools/lab 200", "owner revoke-node /nodes/one/token 204", "nobody join /node 401", "node other join /pools/lab 200") {
 		if strings.Contains(d.Target, "/nodes/two") {
 			t.Errorf("nothing was revoked, and it is recorded as %+v", d)
 		}

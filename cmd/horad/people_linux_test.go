@@ -455,7 +455,7 @@ func TestRecords(t *testing.T) {
 	}
 	_, _ = max.SetQuota(ctx, "vision", client.Quota{})
 	s.readsThatAreRefused(max)
-	all := s.recorded("owner set-role /users/max/roles 200", "owner new-token /tokens 200", "max submit /jobs 200", "max cancel /jobs/1/cancel 200",
+	all := s.recorded("owner set-role /users/max/roles 200", "owner new-token /tokens 201", "max submit /jobs 201", "max cancel /jobs/1/cancel 200",
 		"nobody GET /api/v1/about 401", "max quota /projects/vision/quota 403", "max job /jobs/2 403", "max logs /jobs/2/logs 403",
 		"max GET /metrics 403", "max GET /jobs/2 403", "nobody join /node 401", "node one join /pools/lab 200", "a machine for pool lab join /node 409")
 	if len(all) > 20 {
