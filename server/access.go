@@ -324,6 +324,7 @@ func (a *api) operation(id, method, path, summary string, who access) huma.Opera
 	}
 	return huma.Operation{
 		Parameters:  params,
+		Metadata:    map[string]any{schemasKey: a.OpenAPI().Components.Schemas},
 		OperationID: id, Method: method, Path: "/api/v1" + path, Summary: summary, Description: "For: " + who.text + ".",
 		BodyReadTimeout: -1, // patient bounds it, and has no deadline stay
 		Middlewares: huma.Middlewares{func(c huma.Context, next func(huma.Context)) {
@@ -336,9 +337,31 @@ func (a *api) operation(id, method, path, summary string, who access) huma.Opera
 				_ = huma.WriteErr(a, c, fault.GetStatus(), fault.Error())
 				return
 			}
+			if text := c.Param("id"); text != "" && !isNumber(text) {
+				_ = huma.WriteErr(a, c, http.StatusUnprocessableEntity, noNumber(path, text))
+				return
+			}
 			next(c)
 		}},
 	}
+}
+
+// isNumber says whether a text is the number of something.
+func isNumber(text string) bool {
+	n, err := strconv.ParseInt(text, 10, 64)
+	return err == nil && n > 0
+}
+
+// noNumber refuses what is none, where a path asks for that of a job, a token or a webhook.
+func noNumber(path, text string) string {
+	what, list := "job", "hora jobs --all"
+	switch {
+	case strings.HasPrefix(path, "/tokens"):
+		what, list = "token", "hora token list"
+	case strings.HasPrefix(path, "/webhooks"):
+		what, list = "webhook", "hora webhook list"
+	}
+	return fmt.Sprintf("%.60q is no number of a %s: %s has those that there are", text, what, list)
 }
 
 // ProjectRole refuses a call whose caller has less than a role in a project.

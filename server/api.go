@@ -8,7 +8,6 @@ import (
 	"os"
 	"reflect"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -137,7 +136,7 @@ func (a *api) jobs() {
 	huma.Register(a, a.operation("jobs", "GET", "/jobs", "list jobs, the newest first", anybody()), func(ctx context.Context, in *struct {
 		State   []job.State `query:"state" enum:"queued,preparing,running,paused,finished,failed,cancelled" doc:"only these states"`
 		Project string      `query:"project" minLength:"1" maxLength:"200"`
-		Cursor  string      `query:"cursor" pattern:"^[1-9][0-9]{0,17}$" patternDescription:"next of the answer before" doc:"next of the answer before"`
+		Cursor  string      `query:"cursor" pattern:"^[1-9][0-9]{0,17}$" patternDescription:"a cursor: give next of the answer before, or leave it out" doc:"next of the answer before"`
 		Limit   int         `query:"limit" default:"100" minimum:"1" maximum:"1000"`
 	},
 	) (*answer[client.Page], error) {
@@ -285,7 +284,7 @@ func (a *api) additions() {
 		JobPath
 		Body struct {
 			Path string `json:"path" minLength:"1" maxLength:"1000" doc:"below outputs/, with slashes"`
-			Hash string `json:"hash" pattern:"^[0-9a-f]{64}$"`
+			Hash string `json:"hash" pattern:"^[0-9a-f]{64}$" patternDescription:"a hash: give the 64 digits of 0-9 and a-f that stand for the content"`
 		}
 	},
 	) (*answer[client.Artifact], error) {
@@ -316,7 +315,7 @@ func (a *api) additions() {
 
 // BlobPath is the same for content.
 type BlobPath struct {
-	Hash string `path:"hash" pattern:"^[0-9a-f]{64}$"`
+	Hash string `path:"hash" pattern:"^[0-9a-f]{64}$" patternDescription:"a hash: give the 64 digits of 0-9 and a-f that stand for the content"`
 }
 
 func filled[T any](all []T) []T {
@@ -366,14 +365,3 @@ func (a *api) rest() {
 		return answered(about, nil)
 	})
 }
-
-// fieldNames are those of what is sent, for who has mistyped one.
-var fieldNames = func() (names []string) {
-	for _, t := range []reflect.Type{reflect.TypeFor[client.Document](), reflect.TypeFor[client.Quota]()} {
-		for i := range t.NumField() {
-			name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
-			names = append(names, name)
-		}
-	}
-	return names
-}()

@@ -17,7 +17,9 @@ const bodyPatience = time.Minute
 func patient(within time.Duration, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Body != nil && r.Body != http.NoBody {
-			r.Body = &patientBody{ReadCloser: r.Body, within: within, conn: http.NewResponseController(w)}
+			body := r.Body
+			r = r.WithContext(r.Context()) // by its own one's body net/http sees whether the connection may go on
+			r.Body = &patientBody{ReadCloser: body, within: within, conn: http.NewResponseController(w)}
 		}
 		next.ServeHTTP(w, r)
 	})

@@ -7,9 +7,18 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"hora/job"
 	"hora/server/client"
 )
+
+func init() {
+	huma.NewError = NewFault
+	huma.NewErrorWithContext = func(c huma.Context, status int, text string, errs ...error) huma.StatusError {
+		if c == nil {
+			return NewFault(status, text, errs...)
+		}
+		return newFault(c.Operation(), status, text, errs)
+	}
+}
 
 // problem is an error as it is answered.
 type problem struct{ client.Fault }
@@ -18,10 +27,17 @@ func (p *problem) GetStatus() int { return p.Status }
 
 func (p *problem) ContentType(string) string { return "application/problem+json" }
 
-// NewFault makes an error's answer: one sentence with all that is wrong. cmd/horad gives it to the HTTP library.
+// NewFault makes an error's answer: one sentence with all that is wrong.
 func NewFault(status int, text string, errs ...error) huma.StatusError {
+	return newFault(nil, status, text, errs)
+}
+
+// newFault knows what the call takes, where op is not nil.
+func newFault(op *huma.Operation, status int, text string, errs []error) huma.StatusError {
+	text = wholly(text)
 	p := &problem{client.Fault{Status: status, Title: http.StatusText(status), Detail: text}}
-	var said []string
+	meant := map[string]bool{} // what has been mistyped, and is not missing beside that
+	var all []client.FaultDetail
 	for _, err := range errs {
 		if err == nil {
 			continue
@@ -31,16 +47,28 @@ func NewFault(status int, text string, errs ...error) huma.StatusError {
 			e := detailed.ErrorDetail()
 			d = client.FaultDetail{Message: e.Message, Location: e.Location, Value: e.Value}
 		}
-		where := strings.TrimPrefix(strings.TrimPrefix(d.Location, "body"), ".")
-		if _, is := d.Value.(null); is && where != "" {
-			d.Message = where + " is null: leave it out, or give it a value"
-		} else if d.Message == "unexpected property" {
-			d.Message = "there is no field " + where
-			if near := job.Nearest(strings.ReplaceAll(where, "-", "_"), fieldNames); near != "" {
-				d.Message += ": did you mean " + near + "?"
+		if d.Message == "unexpected property" {
+			above := d.Location[:max(strings.LastIndexByte(d.Location, '.'), 0)]
+			where := placeOf(op, above)
+			near := ""
+			if d.Message, near = unknown(where, placeOf(op, d.Location).name); near != "" {
+				meant[strings.TrimPrefix(where.name+"."+near, ".")] = true
 			}
-		} else if where != "" {
-			d.Message = where + ": " + d.Message
+		}
+		all = append(all, d)
+	}
+	var said []string
+	for _, d := range all {
+		where := placeOf(op, d.Location)
+		if _, is := d.Value.(null); is && where.name != "" {
+			d.Message = where.name + " is null: leave it out, or give it a value"
+		} else if name := missing(where, d.Message); name != "" {
+			if meant[name] {
+				continue
+			}
+			d.Message = name + " is missing: give it"
+		} else if !strings.HasPrefix(d.Message, "there is no field ") {
+			d.Message = where.sentence(d.Message, d.Value)
 		}
 		said = append(said, d.Message)
 		p.Errors = append(p.Errors, d)

@@ -12,6 +12,7 @@ import (
 
 	"hora/server/client"
 	"hora/server/store"
+	"hora/server/web"
 )
 
 // nobody is what records call who has no token that is known.
@@ -35,15 +36,23 @@ func (a *api) guard(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		text, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 		reads := r.Method == http.MethodGet || r.Method == http.MethodHead
-		if cookie, err := r.Cookie(cookieName); err == nil && !bearer && (reads || sameOrigin(r)) {
+		cookie, err := r.Cookie(cookieName)
+		if sends := !reads && !bearer; sends && (fromPage(r) || err == nil) && !sameOrigin(r) {
+			a.foreign(w, r)
+			return
+		}
+		if err == nil && !bearer {
 			text = cookie.Value
 		}
 		entering := r.URL.Path == "/" && r.Method == http.MethodGet && r.URL.Query().Get("token") != ""
 		if entering {
 			text = r.URL.Query().Get("token")
+		} else if entering = r.URL.Path == enter && r.Method == http.MethodPost && !bearer; entering {
+			r.Body = http.MaxBytesReader(w, r.Body, 1<<16)
+			text = strings.TrimSpace(r.PostFormValue("token"))
 		}
 		var is *who
-		err := error(nil)
+		err = nil
 		if text != "" {
 			is, err = a.resolve(r.Context(), text)
 		}
@@ -104,7 +113,28 @@ func (a *api) stranger(w http.ResponseWriter, r *http.Request, is *who, err erro
 	if status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="hora"`)
 	}
-	problemAnswer(w, status, text)
+	refusedCall(w, r, status, text)
+}
+
+// foreign refuses what a browser sends from a page that is not ours, whoever is signed in there.
+func (a *api) foreign(w http.ResponseWriter, r *http.Request) {
+	from := "a page that does not say where it is from"
+	if origin := r.Header.Get("Origin"); origin != "" && origin != "null" {
+		from = fmt.Sprintf("a page of %.200s", origin)
+	}
+	a.refused.note(a.Server, client.Deed{
+		Who: nobody, Address: addressOf(r), What: r.Method, Target: clip(r.URL.Path), Status: http.StatusForbidden,
+	})
+	refusedCall(w, r, http.StatusForbidden, from+" has sent this, and the server's own pages alone change something: open the page here, and press its button; a program sends a token, as Authorization: Bearer TOKEN")
+}
+
+// refusedCall tells a program, or shows a browser, why it is not let in.
+func refusedCall(w http.ResponseWriter, r *http.Request, status int, text string) {
+	if strings.HasPrefix(r.URL.Path, "/api/") || r.URL.Path == "/metrics" {
+		problemAnswer(w, status, text)
+		return
+	}
+	web.Refused(w, status, text)
 }
 
 // enterBrowser makes a session of a token in an address, which then leaves the address.
@@ -116,7 +146,7 @@ func (a *api) enterBrowser(w http.ResponseWriter, r *http.Request, is *who) {
 	}
 	text, _, err := a.addPass(r.Context(), &p)
 	if err != nil {
-		problemAnswer(w, http.StatusServiceUnavailable, "the server cannot let a browser in now: try again")
+		refusedCall(w, r, http.StatusServiceUnavailable, "the server cannot let a browser in now: try again")
 		return
 	}
 	http.SetCookie(w, &http.Cookie{
@@ -133,6 +163,9 @@ func (a *api) enterBrowser(w http.ResponseWriter, r *http.Request, is *who) {
 // signIn is what records call it that a browser is let in.
 const signIn = "sign-in"
 
+// enter is where the page of a browser that is not let in sends a token.
+const enter = "/sign-in"
+
 // signOut is where a page's button ends the browser's session.
 const signOut = "/sign-out"
 
@@ -143,7 +176,7 @@ func (a *api) leaveBrowser(w http.ResponseWriter, r *http.Request) {
 		err = a.store.Do(r.Context(), func(tx *sql.Tx) error { return store.DropSession(tx, cookie.Value) })
 	}
 	if err != nil {
-		problemAnswer(w, http.StatusServiceUnavailable, "the server cannot sign the browser out now: try again")
+		refusedCall(w, r, http.StatusServiceUnavailable, "the server cannot sign the browser out now: try again")
 		return
 	}
 	http.SetCookie(w, &http.Cookie{
@@ -153,6 +186,11 @@ func (a *api) leaveBrowser(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Security-Policy", "default-src 'none'")
 	fmt.Fprint(w, `<!doctype html><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>hora</title>`+
 		`<h1>Signed out</h1><p>The address that hora up prints, or one with a token of yours, lets this browser in again.`)
+}
+
+// fromPage says whether a browser sends this from a page.
+func fromPage(r *http.Request) bool {
+	return r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != ""
 }
 
 // sameOrigin says whether a browser sends this from one of our own pages.

@@ -12,7 +12,7 @@ import (
 
 // PoolPath is what calls about one pool have in common.
 type PoolPath struct {
-	Name string `path:"name" maxLength:"60" pattern:"^[a-z0-9][a-z0-9-]*$" patternDescription:"a pool's name: a-z, 0-9 and -"`
+	Name string `path:"name" maxLength:"60" pattern:"^[a-z0-9][a-z0-9-]*$" patternDescription:"a pool's name: write it with a-z, 0-9 and -, as in lab-2"`
 }
 
 func (a *api) poolCalls() {

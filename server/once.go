@@ -157,8 +157,12 @@ func (a *api) once(token string, next http.Handler) http.Handler {
 			problemAnswer(w, cut.status, cut.text)
 			return
 		}
+		if over := (*http.MaxBytesError)(nil); errors.As(err, &over) {
+			problemAnswer(w, http.StatusRequestEntityTooLarge, tooLarge(over.Limit))
+			return
+		}
 		if err != nil {
-			problemAnswer(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("read what is sent with an %s: %v: send at most %d MiB", keyHeader, err, onceLargest>>20))
+			problemAnswer(w, http.StatusBadRequest, "what is sent could not be read: send it again")
 			return
 		}
 		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))

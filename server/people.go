@@ -16,7 +16,7 @@ import (
 
 // UserPath is what calls about one user have in common.
 type UserPath struct {
-	User string `path:"user" maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9._@-]*$" patternDescription:"a user's name: letters, digits and . _ @ -"`
+	User string `path:"user" maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9._@-]*$" patternDescription:"a user's name: write it with letters, digits and . _ @ -, a letter or digit first, as in ana"`
 }
 
 // peopleCalls are those about who may do what, and who did.
@@ -94,7 +94,7 @@ func (a *api) tokenCalls() {
 
 func (a *api) auditCalls() {
 	huma.Register(a, a.operation("audit", "GET", "/audit", "who did what, the newest first", everywhere(admin)), func(ctx context.Context, in *struct {
-		Cursor string `query:"cursor" pattern:"^[1-9][0-9]{0,17}$" patternDescription:"next of the answer before" doc:"next of the answer before"`
+		Cursor string `query:"cursor" pattern:"^[1-9][0-9]{0,17}$" patternDescription:"a cursor: give next of the answer before, or leave it out" doc:"next of the answer before"`
 		Limit  int    `query:"limit" default:"100" minimum:"1" maximum:"1000"`
 	},
 	) (*answer[client.Deeds], error) {
@@ -107,7 +107,7 @@ func (a *api) auditCalls() {
 		return answered(d, err)
 	})
 	huma.Register(a, a.operation("check-audit", "GET", "/audit/check", "follow the chain of those records, so many at once; the last hash tells all of them", everywhere(admin)), func(ctx context.Context, in *struct {
-		Cursor string `query:"cursor" pattern:"^[1-9][0-9]{0,17}$" patternDescription:"next of the answer before" doc:"next of the answer before"`
+		Cursor string `query:"cursor" pattern:"^[1-9][0-9]{0,17}$" patternDescription:"a cursor: give next of the answer before, or leave it out" doc:"next of the answer before"`
 		Limit  int    `query:"limit" default:"10000" minimum:"1" maximum:"100000"`
 	},
 	) (*answer[client.Chain], error) {

@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
+
+	"hora/server/web"
 )
 
 // The HTTP library takes what schemas forbid, in three places: null for any field that may be left out, whole numbers
@@ -38,6 +40,9 @@ func (null) MarshalJSON() ([]byte, error) { return []byte("null"), nil }
 func readJSON(data []byte, v any) error {
 	err := json.Unmarshal(data, v)
 	if syntax := (*json.SyntaxError)(nil); errors.As(err, &syntax) {
+		if strings.HasPrefix(syntax.Error(), "unexpected end") {
+			return fmt.Errorf("it is no JSON: it ends at byte %d, before it is whole: send all of it", syntax.Offset)
+		}
 		return fmt.Errorf("it is no JSON: %w, at byte %d", syntax, syntax.Offset)
 	}
 	if checked, ok := v.(*any); ok {
@@ -128,16 +133,20 @@ func whole(data []byte) (out []byte, changed bool) {
 func (a *api) strict(mux *http.ServeMux, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasPrefix(r.URL.Path, "/api/") {
+			if _, pattern := mux.Handler(r); pattern == "" {
+				web.Refused(w, http.StatusNotFound, fmt.Sprintf("there is no page %.200s, or no button there: the queue leads to all that there are", r.URL.Path))
+				return
+			}
 			next.ServeHTTP(w, r)
 			return
 		}
 		for name, values := range r.URL.Query() {
 			if values[0] == "" {
-				problemAnswer(w, http.StatusUnprocessableEntity, fmt.Sprintf("query.%.80s is empty: leave it out, or give it a value", name))
+				problemAnswer(w, http.StatusUnprocessableEntity, fmt.Sprintf("%.80s is empty: leave it out, or give it a value", name))
 				return
 			}
 			if len(values) > 1 {
-				problemAnswer(w, http.StatusUnprocessableEntity, fmt.Sprintf("query.%.80s is given %d times: give it once; where it takes several values they stand in one, with commas", name, len(values)))
+				problemAnswer(w, http.StatusUnprocessableEntity, fmt.Sprintf("%.80s is given %d times: give it once; where it takes several values they stand in one, with commas", name, len(values)))
 				return
 			}
 		}
@@ -204,7 +213,7 @@ type Hash string
 
 // Schema says how a hash is written.
 func (Hash) Schema(huma.Registry) *huma.Schema {
-	s := &huma.Schema{Type: huma.TypeString, Pattern: "^[0-9a-f]{64}$", PatternDescription: "a hash: 64 digits of 0-9 and a-f"}
+	s := &huma.Schema{Type: huma.TypeString, Pattern: "^[0-9a-f]{64}$", PatternDescription: "a hash: give the 64 digits of 0-9 and a-f that stand for the content"}
 	s.PrecomputeMessages()
 	return s
 }

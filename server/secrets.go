@@ -19,7 +19,7 @@ import (
 // SecretPath is what calls about one secret have in common.
 type SecretPath struct {
 	Project string `path:"name" minLength:"1" maxLength:"200" doc:"a project"`
-	Secret  string `path:"secret" maxLength:"100" pattern:"^[A-Za-z_][A-Za-z0-9_.-]*$" patternDescription:"a secret's name: letters, digits and _ . -, a letter or _ first"`
+	Secret  string `path:"secret" maxLength:"100" pattern:"^[A-Za-z_][A-Za-z0-9_.-]*$" patternDescription:"a secret's name: write it with letters, digits and _ . -, a letter or _ first, as in HF_TOKEN"`
 }
 
 // secretMost is how long a secret may be: it is a file in memory wherever its jobs run.

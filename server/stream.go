@@ -42,7 +42,7 @@ func cursorText(c store.Cursor) string { return fmt.Sprintf("%d.%d", c.Attempt, 
 // LinesQuery asks for lines.
 type LinesQuery struct {
 	JobPath
-	Cursor string    `query:"cursor" pattern:"^[0-9]{1,9}\\.[0-9]{1,18}$" patternDescription:"next of the answer before" doc:"next of the answer before"`
+	Cursor string    `query:"cursor" pattern:"^[0-9]{1,9}\\.[0-9]{1,18}$" patternDescription:"a cursor: give next of the answer before, or leave it out" doc:"next of the answer before"`
 	Rank   int       `query:"rank" default:"-2" minimum:"-2" doc:"only this rank; -1 is hora itself, -2 are all"`
 	Since  time.Time `query:"since" doc:"only what was written since"`
 }
@@ -83,7 +83,7 @@ func (a *api) streams() {
 	huma.Register(a, op, func(ctx context.Context, in *struct {
 		LinesQuery
 		Quiet bool   `query:"quiet" doc:"states alone, no lines"`
-		Last  string `header:"Last-Event-ID" pattern:"^[0-9]{1,9}\\.[0-9]{1,18}$" patternDescription:"the id of a line" doc:"a browser that comes back sends the id of the last line; it wins over cursor"`
+		Last  string `header:"Last-Event-ID" pattern:"^[0-9]{1,9}\\.[0-9]{1,18}$" patternDescription:"the id of a line: give that of the last one that came, or leave it out" doc:"a browser that comes back sends the id of the last line; it wins over cursor"`
 	},
 	) (*huma.StreamResponse, error) {
 		if _, err := a.Job(ctx, in.ID); err != nil {

@@ -50,12 +50,12 @@ func TestTheDescriptionHolds(t *testing.T) {
 		status             int
 		says               string
 	}{
-		{"GET", "/api/v1/jobs?cursor=0x1", "", 422, "query.cursor: expected string to be next of the answer before"},
-		{"GET", "/api/v1/jobs?cursor=", "", 422, "query.cursor is empty: leave it out"},
-		{"GET", "/api/v1/jobs/1/logs?cursor=+1.2", "", 422, "query.cursor: expected"},
-		{"GET", "/api/v1/jobs/1/logs?since=", "", 422, "query.since is empty"},
-		{"GET", "/api/v1/jobs/1/metrics?first=1&first=2", "", 422, "query.first is given 2 times: give it once"},
-		{"POST", "/api/v1/blobs/missing", `{"hashes": ["abc"]}`, 422, "hashes[0]: expected string to be a hash"},
+		{"GET", "/api/v1/jobs?cursor=0x1", "", 422, `cursor: "0x1" is not a cursor: give next of the answer before`},
+		{"GET", "/api/v1/jobs?cursor=", "", 422, "cursor is empty: leave it out"},
+		{"GET", "/api/v1/jobs/1/logs?cursor=+1.2", "", 422, "is not a cursor: give next"},
+		{"GET", "/api/v1/jobs/1/logs?since=", "", 422, "since is empty"},
+		{"GET", "/api/v1/jobs/1/metrics?first=1&first=2", "", 422, "first is given 2 times: give it once"},
+		{"POST", "/api/v1/blobs/missing", `{"hashes": ["abc"]}`, 422, `hashes[0]: "abc" is not a hash: give the 64 digits`},
 		{"POST", "/api/v1/blobs/missing", `{"hashes": null}`, 422, "hashes is null: leave it out, or give it a value"},
 		{"POST", "/api/v1/blobs/missing", `{"hashes": ["` + hash + `"]}`, 200, hash},
 		{"PUT", "/api/v1/blobs/missing", "x", 405, "PUT is not for /api/v1/blobs/missing, which takes POST"},
@@ -64,7 +64,7 @@ func TestTheDescriptionHolds(t *testing.T) {
 		{"GET", "/api/v1/nothing", "", 404, "there is no call /api/v1/nothing"},
 		{"POST", "/api/v1/jobs/1/priority", `{"priority": 71.0}`, 200, `"priority":71`},
 		{"POST", "/api/v1/jobs/1/priority", `{"priority": 6.1e1}`, 200, `"priority":61`},
-		{"POST", "/api/v1/jobs/1/priority", `{"priority": 71.5}`, 422, "priority: expected integer"},
+		{"POST", "/api/v1/jobs/1/priority", `{"priority": 71.5}`, 422, "priority: 71.5 is no whole number: give one from 0 to 100"},
 		{"POST", "/api/v1/jobs", `{"spec": {"command": ["true"], "np": 1.0}, "held": true, "memory": 1e30}`, 422, "is too large: give a number that is nearer to 0"},
 		{"POST", "/api/v1/jobs", `{"spec": {"command": ["true"], "np": 1.0}, "held": true, "retries": 2.0}`, 201, `"retries":2`},
 		{"POST", "/api/v1/jobs", `{"spec": {"command": ["true"]}, "held": null}`, 422, "held is null"},

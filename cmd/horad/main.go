@@ -13,14 +13,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"hora/cmd/console"
-	"hora/server"
 )
 
 func main() {
-	huma.NewError = server.NewFault
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 }
 

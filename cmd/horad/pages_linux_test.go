@@ -37,13 +37,16 @@ func TestPages(t *testing.T) {
 		}
 		policy := r.Header.Get("Content-Security-Policy")
 		strict := strings.HasPrefix(policy, "default-src 'none'") && !strings.Contains(policy, "unsafe")
-		if want != 401 && (!strict || strings.Contains(policy, "*")) {
+		if !strict || strings.Contains(policy, "*") {
 			t.Errorf("%s comes with the policy %q", path, policy)
 		}
 		return string(b)
 	}
-	get("/", 401)
-	get("/?token=wrong", 401)
+	for _, path := range []string{"/", "/?token=wrong", "/jobs/1", "/audit"} {
+		if says := get(path, 401); !strings.Contains(says, "<h1>This browser is not let in") || !strings.Contains(says, `action="/sign-in"`) {
+			t.Errorf("%s shows who is not let in %s", path, says)
+		}
+	}
 	get("/?token="+s.client.Token, 200)
 	queue := get("/", 200)
 	for _, text := range []string{"first in pool default: needs 1 slot, none is free", "Running <small>1</small>", `href="/jobs/1"`} {
@@ -77,10 +80,23 @@ func TestPages(t *testing.T) {
 	if says := get("/jobs/99", 404); !strings.Contains(says, "there is no job 99") {
 		t.Error(says)
 	}
+	for path, want := range map[string]int{
+		"/jobs/abc": 404, "/jobs/0": 404, "/jobs/99999999999999999999": 404, "/jobs/abc/code/x": 404, "/nothing": 404,
+		"/?below=abc": 422, "/audit?below=-1": 422, "/compare?job=1&job=0": 422,
+	} {
+		if says := get(path, want); !strings.Contains(says, "That did not work") {
+			t.Errorf("%s shows %s", path, says)
+		}
+	}
 	press := func(path, origin string) int { t.Helper(); return s.press(browser, path, origin) }
 	for _, origin := range []string{"", "http://example.org", "null"} {
-		if got := press(fmt.Sprintf("/jobs/%d/cancel", running.ID), origin); got != 401 {
+		if got := press(fmt.Sprintf("/jobs/%d/cancel", running.ID), origin); got != 403 {
 			t.Errorf("a form from %q is answered %d", origin, got)
+		}
+	}
+	for path, want := range map[string]int{"/jobs/abc/cancel": 404, "/jobs/0/pause": 404, "/jobs/1/dance": 404, "/nodes": 404} {
+		if got := press(path, s.url); got != want {
+			t.Errorf("our own form to %s is answered %d", path, got)
 		}
 	}
 	if got := press(fmt.Sprintf("/jobs/%d/cancel", running.ID), s.url); got != 200 {

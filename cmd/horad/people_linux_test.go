@@ -394,7 +394,7 @@ func TestSessions(t *testing.T) {
 		}
 	}
 	here, _ := url.Parse(s.url)
-	for origin, want := range map[string]int{"": 401, "http://evil.example": 401, "http://" + here.Host: 303} {
+	for origin, want := range map[string]int{"": 403, "http://evil.example": 403, "http://" + here.Host: 303} {
 		if code := post("/jobs/1/cancel", origin); code != want {
 			t.Errorf("from %q: %d", origin, code)
 		}
@@ -414,7 +414,7 @@ func TestSessions(t *testing.T) {
 		t.Errorf("%d %s", code, text)
 	}
 	leaves, out, _ := s.browser(p.Token)
-	if code := out("/sign-out", "http://evil.example"); code != 401 {
+	if code := out("/sign-out", "http://evil.example"); code != 403 {
 		t.Errorf("another site signs the browser out: %d", code)
 	}
 	if code, _ := leaves("/"); code != 200 {
@@ -572,7 +572,7 @@ func TestPeopleByCommands(t *testing.T) {
 		{"user add ana --project vision", "ana is member of project vision\n", "", 0},
 		{"user add ana --all --role viewer", "ana is viewer of all projects, member of project vision\n", "", 0},
 		{"user add ana", "", "hora user add was not told where: give --project P, or --all", 2},
-		{"user add ana --project p --role boss", "", "role: expected value to be one of", 1},
+		{"user add ana --project p --role boss", "", `role: "boss" is none of viewer, member, admin`, 1},
 		{"user add", "", "takes a user's name", 2},
 		{"user remove bob", "", "there is no user bob: hora user list has those that there are", 1},
 		{"token new --user bob", "", "there is no user bob: hora user add bob", 1},

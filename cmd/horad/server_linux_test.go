@@ -533,7 +533,7 @@ func TestRequestsThatAreWrong(t *testing.T) {
 		{"/jobs", `{"spec": {}}`, 422, "there is no command to start"},
 		{"/jobs", `{"spec": {"command": ["true"], "hosts": "a:4"}}`, 422, "the server says hosts itself"},
 		{"/jobs", `{"spec": {"command": ["true"]}, "pool": "p9"}`, 409, "there is no pool p9: take one of default"},
-		{"/jobs", `{"spec": {"command": ["true"]}, "priority": 101}`, 422, "priority: expected number <= 100"},
+		{"/jobs", `{"spec": {"command": ["true"]}, "priority": 101}`, 422, "priority: 101 is too large: give a number from 0 to 100"},
 		{"/jobs/77/cancel", ``, 404, "there is no job 77"},
 	} {
 		if status, says := post(c.path, c.body, s.client.Token); status != c.status || !strings.Contains(says, c.says) {

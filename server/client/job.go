@@ -24,7 +24,7 @@ type Document struct {
 	Preemptible bool              `json:"preemptible,omitempty" doc:"it may be ended for one of a higher priority, and queues again"`
 	TimeLimit   float64           `json:"time_limit,omitempty" minimum:"0" maximum:"1000000000" doc:"seconds after which it is ended; 0 is none"`
 	Retries     int               `json:"retries,omitempty" minimum:"0" maximum:"1000" doc:"how often it queues again after it has failed"`
-	Code        string            `json:"code,omitempty" pattern:"^[0-9a-f]{64}$" doc:"hash of the folder that goes along"`
+	Code        string            `json:"code,omitempty" pattern:"^[0-9a-f]{64}$" patternDescription:"a hash: give the 64 digits of 0-9 and a-f that stand for the content" doc:"hash of the folder that goes along"`
 	Source      map[string]string `json:"source,omitempty" doc:"where the folder came from: folder, commit, changed, and diff: the hash of what of it was not committed"`
 	Held        bool              `json:"held,omitempty" doc:"it begins paused"`
 	Whole       bool              `json:"whole,omitempty" doc:"nobody else's job runs on its nodes meanwhile"`

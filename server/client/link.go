@@ -137,7 +137,7 @@ func (c *Client) Upgrade(ctx context.Context, path, protocol string) (net.Conn, 
 
 // Pool is a kind of nodes.
 type Pool struct {
-	Name     string   `json:"name" maxLength:"60" pattern:"^[a-z0-9][a-z0-9-]*$"`
+	Name     string   `json:"name" maxLength:"60" pattern:"^[a-z0-9][a-z0-9-]*$" patternDescription:"a pool's name: write it with a-z, 0-9 and -, as in lab-2"`
 	Provider string   `json:"provider" enum:"static,local,command" doc:"static: machines that run hora node; local: processes of the server's machine; command: what the three commands make"`
 	Min      int      `json:"min,omitempty" minimum:"0" maximum:"10000" doc:"nodes that stay while they are idle"`
 	Max      int      `json:"max,omitempty" minimum:"0" maximum:"10000" doc:"nodes that there may be"`

@@ -24,6 +24,14 @@ func (r refusal) Error() string { return r.text }
 // Status is what HTTP calls it.
 func (refusal) Status() int { return http.StatusUnprocessableEntity }
 
+// nowhere is an address that leads to nothing.
+type nowhere string
+
+func (n nowhere) Error() string { return string(n) }
+
+// Status is what HTTP calls it.
+func (nowhere) Status() int { return http.StatusNotFound }
+
 // comparedMost is how many jobs a page puts beside each other.
 const comparedMost = 50
 
@@ -36,8 +44,8 @@ func (p *pages) curves(ctx context.Context, ids []string) ([]client.Job, [][]cli
 	turn := make(chan struct{}, 2*runtime.GOMAXPROCS(0))
 	for i, text := range ids {
 		id, err := strconv.ParseInt(text, 10, 64)
-		if err != nil {
-			errs[i] = refusal{fmt.Sprintf("%.40q is no job: the queue lists them", text)}
+		if err != nil || id < 1 {
+			errs[i] = refusal{fmt.Sprintf("%.40q is no number of a job: the queue has those that there are", text)}
 			break
 		}
 		turn <- struct{}{}

@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"hora/job"
@@ -61,15 +62,20 @@ type pages struct {
 	all *template.Template
 }
 
-// Register adds the pages to a server's routes.
-func Register(mux *http.ServeMux, s Source) {
-	p := &pages{s, template.Must(template.New("").Funcs(template.FuncMap{
+// templates are those of all pages.
+var templates = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("").Funcs(template.FuncMap{
 		"title": func(j client.Job) string { return j.Title() }, "standing": standing, "slots": slots, "clock": clock, "ago": ago, "chart": draw,
 		"compared": drawJobs, "provided": provided, "used": used, "quota": quota,
 		"command": func(j client.Job) string { return strings.Join(j.Document.Spec.Command, " ") },
 		"bytes":   size, "number": number, "changed": changed,
 		"release": func(line string) string { name, _, _ := strings.Cut(line, " --hash"); return name },
-	}).ParseFS(files, "files/*.html"))}
+	}).ParseFS(files, "files/*.html"))
+})
+
+// Register adds the pages to a server's routes.
+func Register(mux *http.ServeMux, s Source) {
+	p := &pages{s, templates()}
 	static, _ := fs.Sub(files, "files")
 	mux.Handle("GET /static/", headers(http.StripPrefix("/static/", http.FileServerFS(static))))
 	for pattern, f := range map[string]func(http.ResponseWriter, *http.Request) error{
@@ -113,27 +119,47 @@ func (p *pages) fault(w http.ResponseWriter, err error) {
 	if errors.As(err, &coded) {
 		status = coded.Status()
 	}
+	p.say(w, status, "fault.html", err.Error())
+}
+
+// say shows a page that is not what was asked for.
+func (p *pages) say(w http.ResponseWriter, status int, name, text string) {
 	var b bytes.Buffer
-	if bad := p.all.ExecuteTemplate(&b, "fault.html", err.Error()); bad != nil {
-		http.Error(w, err.Error(), status)
+	if err := p.all.ExecuteTemplate(&b, name, text); err != nil {
+		http.Error(w, text, status)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
 	_, _ = w.Write(b.Bytes())
+}
+
+// Refused shows a browser why it does not get a page. One that is not let in sees nothing but that, and where a token
+// goes.
+func Refused(w http.ResponseWriter, status int, text string) {
+	p, name := &pages{all: templates()}, "fault.html"
+	if status == http.StatusUnauthorized {
+		name = "enter.html"
+	}
+	headers(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		p.say(w, status, name, text)
+	})).ServeHTTP(w, nil)
 }
 
 // pageJobs is how many jobs a page lists of each kind.
 const pageJobs = 100
 
 func (p *pages) queue(w http.ResponseWriter, r *http.Request) error {
-	below, _ := strconv.ParseInt(r.URL.Query().Get("below"), 10, 64)
+	below, err := older(r)
+	if err != nil {
+		return err
+	}
 	v := struct {
 		Standing
 		Ended []client.Job
 		Older int64
 	}{}
-	var err error
 	if v.Standing, err = p.Live(r.Context(), 5*pageJobs); err != nil {
 		return err
 	}
@@ -157,10 +183,23 @@ func place(j client.Job) int {
 	return j.Reason.Place
 }
 
+// older is below which number a page begins; 0 for the newest.
+func older(r *http.Request) (int64, error) {
+	text := r.URL.Query().Get("below")
+	if text == "" {
+		return 0, nil
+	}
+	below, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || below < 1 {
+		return 0, refusal{fmt.Sprintf("%.40q is no number to go back from: leave below out", text)}
+	}
+	return below, nil
+}
+
 func number64(r *http.Request) (int64, error) {
 	id, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
 	if err != nil || id < 1 {
-		return 0, fmt.Errorf("%q is no job: the queue lists them", r.PathValue("id"))
+		return 0, nowhere(fmt.Sprintf("%.40q is no number of a job: the queue has those that there are", r.PathValue("id")))
 	}
 	return id, nil
 }
@@ -213,13 +252,15 @@ func (p *pages) nodes(w http.ResponseWriter, _ *http.Request) error {
 
 // audit shows who did what, to administrators.
 func (p *pages) audit(w http.ResponseWriter, r *http.Request) error {
-	below, _ := strconv.ParseInt(r.URL.Query().Get("below"), 10, 64)
+	below, err := older(r)
+	if err != nil {
+		return err
+	}
 	v := struct {
 		Chain client.Chain
 		Deeds []client.Deed
 		Older int64
 	}{}
-	var err error
 	if v.Deeds, err = p.Deeds(r.Context(), below, pageJobs); err != nil {
 		return err
 	}
@@ -248,7 +289,7 @@ func (p *pages) do(w http.ResponseWriter, r *http.Request) error {
 	case "resume":
 		_, err = p.Resume(r.Context(), id)
 	default:
-		err = fmt.Errorf("there is no button %q: go back to the job", what)
+		err = nowhere(fmt.Sprintf("there is no button %.40q: go back to the job", what))
 	}
 	if err == nil {
 		http.Redirect(w, r, fmt.Sprintf("/jobs/%d", id), http.StatusSeeOther)
