@@ -189,10 +189,65 @@ def test_where_a_folder_came_from_is_what_the_program_notes(client: Client, site
     client.cancel(outside.id)
 
 
+def test_both_spellings_of_what_is_asked(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Submit takes the flags of hora submit and the names of the server's document, numbers and texts."""
+    for name in [n for n in os.environ if n.startswith(("AWS_", "GOOGLE_", "AZURE_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "id")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "key")
+    client._http.call("PUT", "/projects/default/secrets/KEY", body={"value": "a2V5"})
+    made = [
+        client.submit(
+            ["true"], no_code=True, held=True, np=2, min_np=1, gpus_per_rank=1, memory="2GiB", time_limit="1h30m",
+            secret="KEY", storage_credentials=True, name="flags", restarts=3, pip="pip",
+        ),
+        client.submit(
+            ["true"], folder=None, held=True, np=2,
+            spec={"min_np": 1, "gpus_per_rank": 1, "restarts": 3, "name": "flags"}, memory=2 << 30, time_limit=5400,
+            secrets=["KEY"], pip=["pip"], credentials={"AWS_SHARED_CREDENTIALS_FILE": "[default]\naws_access_key_id = id\naws_secret_access_key = key\n"},
+        ),
+    ]  # fmt: skip
+    first, second = (dict(j.document) for j in made)
+    assert first == second and first["memory"] == 2 << 30 and first["time_limit"] == 5400, (first, second)
+    assert first["spec"]["min_np"] == 1 and first["spec"]["gpus_per_rank"] == 1 and first["secrets"] == ["KEY"]
+    assert list(first["credentials"]) == ["AWS_SHARED_CREDENTIALS_FILE"] and first["environment"]["pip"] == ["pip"]
+    for job in made:
+        client.cancel(job.id)
+    for given, says in {
+        "min_npp": "submit has no argument min_npp: did you mean min_np",
+        "follow": "submit has no argument follow: for line in server.logs",
+        "xyzzy": "submit has no argument xyzzy: docs/server.md has them",
+    }.items():
+        with pytest.raises(TypeError, match=says):
+            client.submit(["true"], folder=None, **{given: True})
+    for given, value, says in (
+        ("memory", "much", "memory='much' is no size: give bytes, or a text as '500MiB'"),
+        ("time_limit", "soon", "time_limit='soon' is no time: give seconds, or a text as '90m'"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            client.submit(["true"], folder=None, **{given: value})
+
+
+def test_what_is_no_job_and_no_command(client: Client) -> None:
+    with pytest.raises(TypeError, match=r"a command is a list of words.*write it as \[\"python\", \"train.py\"\]"):
+        client.submit("python train.py", folder=None)  # type: ignore[arg-type]
+    for call in (
+        client.job, client.logs, client.changes, client.wait, client.story, client.cancel, client.metrics,
+        client.artifacts,
+    ):  # fmt: skip
+        for wrong in ("abc", None, 0, 1.5):
+            with pytest.raises(ValueError, match="is no number of a job: give job.id"):
+                call(wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="'abc' is no number of a job"):
+        client.report("abc", {"loss": 1.0})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="read takes a file as artifacts.id. answers it, and not 'x'"):
+        client.read("x")  # type: ignore[arg-type]
+
+
 def test_what_is_refused(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ServerError, match="there is no pool gpu: take one of default"):
         client.submit(["true"], folder=None, pool="gpu")
-    with pytest.raises(ServerError, match="there is no field prioritty: did you mean priority?"):
+    with pytest.raises(TypeError, match="submit has no argument prioritty: did you mean priority?"):
         client.submit(["true"], folder=None, prioritty=3)
     with pytest.raises(ServerError, match="there is no such folder"):
         client.submit(["true"], folder=tmp_path / "none")

@@ -12,14 +12,18 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, Union
+from typing import IO, TYPE_CHECKING, Any, Union
 
 from .. import _report
+from ._flags import Asked, job_number, names, sort, words
 from ._http import Http, Unreachable
 from ._snapshot import Snapshot
 from ._source import source
 from ._types import Artifact, Job, Line, Metric, ServerError, artifact, job, line, metric
 from ._where import find
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 PATIENCE = 60.0  # how long a follower waits for a server that has gone away
 BEAT = 45.0  # a silent stream says every 15 s that it lives
@@ -49,32 +53,32 @@ class Client:
         *,
         np: int | None = None,
         folder: str | os.PathLike[str] | Snapshot | None = ".",
-        name: str | None = None,
         env: Mapping[str, str] | None = None,
-        pip: Iterable[str] = (),
+        pip: str | Iterable[str] = (),
         env_file: str | os.PathLike[str] | None = None,
         environment: Mapping[str, Any] | None = None,
         tags: Mapping[str, str] | None = None,
         spec: Mapping[str, Any] | None = None,
-        **queue: Any,
+        **asked: Unpack[Asked],
     ) -> Job:
         """Hands a job to the server.
 
-        The folder goes along (None: nothing does). `spec` takes the fields of a job file, and further arguments are
-        those of the queue: nodes, per_node, pool, node, fresh, memory (bytes), priority, preemptible, time_limit
-        (seconds), retries, project, held, whole, secrets (names), credentials (keys to storage, by the names of their
-        variables).
+        `command` is a list of words. The folder goes along (None, or no_code=True: nothing does). Further arguments
+        are the flags of `hora submit` with `_` for `-` (min_np, gpus_per_rank, time_limit="4h", memory="8GiB",
+        secret, storage_credentials, ...) and the names that the server's document has for them (secrets,
+        credentials); numbers are bytes and seconds. `spec` takes the fields of a job file.
         """
-        full = dict(spec or {}, command=[str(c) for c in command])
+        own, queue = sort(asked)
+        if asked.get("no_code"):
+            folder = None
+        full = dict(spec or {}, command=words(command), **own)
         if np is not None:
             full["np"] = np
-        if name is not None:
-            full["name"] = name
         if env:
             full["env"] = {**(full.get("env") or {}), **env}
-        document = {"spec": full, **{k: v for k, v in queue.items() if v is not None}}
+        document: dict[str, Any] = {"spec": full, **queue}
         needs = dict(environment or {})
-        needs["pip"] = [*needs.get("pip", ()), *pip]
+        needs["pip"] = [*needs.get("pip", ()), *names(pip)]
         if env_file is not None:
             needs["file"] = {"name": str(env_file), "text": _with_included(Path(env_file))}
         if any(needs.values()):
@@ -114,11 +118,14 @@ class Client:
 
         self._http.again(once)
 
-    def jobs(self, states: Iterable[str] = (), project: str | None = None, limit: int | None = None) -> Iterator[Job]:
-        """Jobs, the newest first: of these states and this project where they are given."""
+    def jobs(
+        self, states: str | Iterable[str] = (), project: str | None = None, limit: int | None = None
+    ) -> Iterator[Job]:
+        """Jobs, the newest first, one after the other (a generator): of these states and this project where they are
+        given."""
         query: dict[str, Any] = {"limit": min(limit or 200, 1000)}
         if states:
-            query["state"] = ",".join(states)
+            query["state"] = ",".join(names(states))
         if project:
             query["project"] = project
         left = limit
@@ -136,11 +143,11 @@ class Client:
 
     def job(self, id: int) -> Job:
         """One job, and why it waits."""
-        return job(self._http.call("GET", f"/jobs/{int(id)}"))
+        return job(self._http.call("GET", f"/jobs/{job_number(id)}"))
 
     def story(self, id: int) -> list[dict[str, Any]]:
         """What happened to a job, in order."""
-        return list(self._http.call("GET", f"/jobs/{int(id)}/happenings"))
+        return list(self._http.call("GET", f"/jobs/{job_number(id)}/happenings"))
 
     def cancel(self, id: int) -> Job:
         """Ends a job."""
@@ -155,20 +162,25 @@ class Client:
         return self._do(id, "resume")
 
     def _do(self, id: int, what: str) -> Job:
-        return job(self._http.call("POST", f"/jobs/{int(id)}/{what}"))
+        return job(self._http.call("POST", f"/jobs/{job_number(id)}/{what}"))
 
     def priority(self, id: int, priority: int) -> Job:
         """Gives a job another priority, 0 to 100; higher comes first."""
-        return job(self._http.call("POST", f"/jobs/{int(id)}/priority", body={"priority": priority}))
+        return job(self._http.call("POST", f"/jobs/{job_number(id)}/priority", body={"priority": priority}))
 
-    def tag(self, id: int, tags: Mapping[str, str] | None = None, remove: Iterable[str] = (), **more: str) -> Job:
+    def tag(self, id: int, tags: Mapping[str, str] | None = None, remove: str | Iterable[str] = (), **more: str) -> Job:
         """Gives a job tags, whether it has ended or not, and takes others from it."""
         set_ = {k: str(v) for k, v in {**(tags or {}), **more}.items()}
-        return job(self._http.call("PATCH", f"/jobs/{int(id)}/tags", body={"set": set_, "remove": list(remove)}))
+        return job(
+            self._http.call("PATCH", f"/jobs/{job_number(id)}/tags", body={"set": set_, "remove": names(remove)})
+        )
 
     def logs(self, id: int, follow: bool = False, rank: int | None = None) -> Iterator[Line]:
-        """What a job has written, with `follow` until it has ended; of one rank where it is given, -1 for hora
-        itself."""
+        """What a job has written, line by line (a generator), with `follow` until it has ended; of one rank where it
+        is given, -1 for hora itself."""
+        return self._logs(job_number(id), follow, rank)
+
+    def _logs(self, id: int, follow: bool, rank: int | None) -> Iterator[Line]:
         query: dict[str, Any] = {} if rank is None else {"rank": rank}
         if follow:
             for kind, raw in self._follow(id, query):
@@ -176,21 +188,22 @@ class Client:
                     yield line(raw)
             return
         while True:
-            page = self._http.call("GET", f"/jobs/{int(id)}/logs", query)
+            page = self._http.call("GET", f"/jobs/{job_number(id)}/logs", query)
             yield from map(line, page["lines"])
             if not page["more"]:
                 return
             query["cursor"] = page["next"]
 
     def changes(self, id: int, lines: bool = True) -> Iterator[Job | Line]:
-        """A job whenever it changes, and its lines as they come; the last one is the job as it has ended."""
-        for kind, raw in self._follow(id, {} if lines else {"quiet": "true"}):
-            yield line(raw) if kind == "line" else job(raw)
+        """A job whenever it changes, and its lines as they come (a generator); the last one is the job as it has
+        ended."""
+        told = self._follow(job_number(id), {} if lines else {"quiet": "true"})
+        return (line(raw) if kind == "line" else job(raw) for kind, raw in told)
 
     def wait(self, id: int, timeout: float | None = None) -> Job:
         """Waits until a job has ended, and answers it; TimeoutError when that takes longer."""
         last: Job | None = None
-        for _, raw in self._follow(id, {"quiet": "true"}, timeout):
+        for _, raw in self._follow(job_number(id), {"quiet": "true"}, timeout):
             last = job(raw)
         assert last is not None
         return last
@@ -205,7 +218,11 @@ class Client:
             try:
                 left = BEAT if end is None else min(BEAT, max(0.01, end - time.monotonic()))
                 with self._http.open(
-                    "GET", f"/jobs/{int(id)}/follow", query, headers={"Accept": "text/event-stream"}, timeout=left
+                    "GET",
+                    f"/jobs/{job_number(id)}/follow",
+                    query,
+                    headers={"Accept": "text/event-stream"},
+                    timeout=left,
                 ) as stream:
                     away = None
                     for name, at, raw in _events(stream, end):
@@ -236,7 +253,7 @@ class Client:
         query: dict[str, Any] = {"points": points}
         if name is not None:
             query["name"] = name
-        return [metric(m) for m in self._http.call("GET", f"/jobs/{int(id)}/metrics", query)]
+        return [metric(m) for m in self._http.call("GET", f"/jobs/{job_number(id)}/metrics", query)]
 
     def report(self, id: int, metrics: Mapping[str, Any], step: int | None = None) -> None:
         """Adds numbers to what a job has reported, from outside of it: while it waits, runs, or is over.
@@ -251,11 +268,11 @@ class Client:
                 point["value_is"] = _NONE[number]
             points.append(point if step is None else {**point, "step": int(step)})
         for i in range(0, len(points), REPORTED):
-            self._http.call("POST", f"/jobs/{int(id)}/metrics", body={"points": points[i : i + REPORTED]})
+            self._http.call("POST", f"/jobs/{job_number(id)}/metrics", body={"points": points[i : i + REPORTED]})
 
     def artifacts(self, id: int) -> list[Artifact]:
         """What came back of outputs/."""
-        return [artifact(a) for a in self._http.call("GET", f"/jobs/{int(id)}/artifacts")]
+        return [artifact(a) for a in self._http.call("GET", f"/jobs/{job_number(id)}/artifacts")]
 
     def upload(self, id: int, path: str, content: Content) -> Artifact:
         """Adds a file to what came back of a job, under a path below outputs/: a file's name, its content, or an open
@@ -267,10 +284,14 @@ class Client:
         digest = hashlib.sha256(data).hexdigest()
         if self._http.call("POST", "/blobs/missing", body={"hashes": [digest]}):
             self._put(digest, data)
-        return artifact(self._http.call("POST", f"/jobs/{int(id)}/artifacts", body={"path": path, "hash": digest}))
+        return artifact(
+            self._http.call("POST", f"/jobs/{job_number(id)}/artifacts", body={"path": path, "hash": digest})
+        )
 
     def read(self, one: Artifact) -> bytes:
-        """A file's content."""
+        """A file's content: one of those that artifacts(id) answers."""
+        if not isinstance(one, Artifact):
+            raise TypeError(f"read takes a file as artifacts(id) answers it, and not {one!r}: give one of those")
         with io.BytesIO() as to:
             self._fetch(one, to)
             return to.getvalue()
@@ -287,11 +308,11 @@ class Client:
         if h.hexdigest() != one.hash:
             raise ServerError(f"fetch {one.path}: what came has another hash: fetch it again")
 
-    def download(self, id: int, to: str | os.PathLike[str], paths: Iterable[str] | None = None) -> list[Path]:
+    def download(self, id: int, to: str | os.PathLike[str], paths: str | Iterable[str] | None = None) -> list[Path]:
         """Writes files that came back below a folder: all, or those of these paths."""
         root, made = Path(to).resolve(), []
         found = {a.path: a for a in self.artifacts(id)}
-        for path in found if paths is None else paths:
+        for path in found if paths is None else names(paths):
             if path not in found:
                 raise ServerError(f"job {id} has no file {path}: artifacts({id}) lists those that there are", 404)
             at = (root / path).resolve()

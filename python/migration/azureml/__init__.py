@@ -7,10 +7,12 @@ what is different.
 
 from ._absent import absent as _absent
 from ._absent import refuse_the_rest as _refuse_the_rest
+from ._named import name_arguments as _name_arguments
 from ._refuse import alone as _alone
 
 _alone()
 _refuse_the_rest()
+_name_arguments()
 
 __getattr__ = _absent(__name__)
 

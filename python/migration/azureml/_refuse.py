@@ -55,11 +55,12 @@ def unknown(what: Callable[..., Any], name: str, given: dict[str, Any]) -> dict[
             warnings.warn(f"{name}: {wrong} is taken as process_count_per_node: write it so", stacklevel=4)
             taken["process_count_per_node"] = value
             continue
-        _refuse_argument(what, name, wrong)
+        refuse_argument(what, name, wrong)
     return taken
 
 
-def _refuse_argument(what: Callable[..., Any], name: str, wrong: str) -> NoReturn:
+def refuse_argument(what: Callable[..., Any], name: str, wrong: str) -> NoReturn:
+    """Refuses an argument that a call does not have, with the nearest one."""
     near = difflib.get_close_matches(wrong, inspect.signature(what).parameters, 1)
     raise TypeError(f"{name} has no argument {wrong}" + (f": did you mean {near[0]}?" if near else ""))
 
@@ -68,4 +69,4 @@ def internal(what: Callable[..., Any], name: str, given: dict[str, Any]) -> None
     """Takes the SDK's own keyword arguments, whose names begin with _, and refuses others with the nearest name."""
     for wrong in given:
         if not wrong.startswith("_"):
-            _refuse_argument(what, name, wrong)
+            refuse_argument(what, name, wrong)

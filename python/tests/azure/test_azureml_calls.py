@@ -278,3 +278,58 @@ def test_beside_the_real_one(tmp_path: Path) -> None:
     assert "azureml-core 1.57.0 is installed beside hora-azureml" in done.stderr, done.stderr
     with pytest.raises(importlib.metadata.PackageNotFoundError):
         importlib.metadata.version("azureml-core")
+
+
+def public_calls():
+    """Each public class, method and function of the package, with its name and a way to call it that binds."""
+    import inspect
+    import pkgutil
+
+    import azureml
+
+    for found in pkgutil.walk_packages(azureml.__path__, "azureml."):
+        if any(part.startswith("_") for part in found.name.split(".")):
+            continue
+        module = importlib.import_module(found.name)
+        for name, thing in vars(module).items():
+            if name.startswith("_") or not getattr(thing, "__module__", "").startswith("azureml"):
+                continue
+            if inspect.isfunction(thing) and thing.__module__ == found.name:
+                yield name, thing
+            if type(thing) is not type:  # or it is refused as a whole
+                continue
+            if thing.__init__ is not object.__init__ and not issubclass(thing, BaseException):
+                yield thing.__name__, thing
+            for method in (m for m in dir(thing) if not m.startswith("_")):
+                static = inspect.getattr_static(thing, method)
+                if isinstance(static, (staticmethod, classmethod)):
+                    yield f"{thing.__name__}.{method}", getattr(thing, method)
+                elif inspect.isfunction(static) and not issubclass(thing, (BaseException, dict)):
+                    yield f"{thing.__name__}.{method}", getattr(object.__new__(thing), method)
+
+
+def test_every_call_names_the_nearest_argument(folder: str) -> None:
+    """An argument that a constructor, a method or a function does not have is refused with a sentence, everywhere."""
+    import inspect
+
+    from azureml.core import ScriptRunConfig
+
+    with pytest.raises(TypeError, match=r"^ScriptRunConfig has no argument scrpt: did you mean script\?$"):
+        ScriptRunConfig(source_directory=folder, scrpt="train.py")
+    seen, wrong = set(), []
+    for name, call in public_calls():
+        kinds = inspect.signature(call).parameters.values()
+        if any(p.kind is p.VAR_KEYWORD for p in kinds) and any(p.kind is p.VAR_POSITIONAL for p in kinds):
+            continue  # it is refused as a whole
+        if name.endswith(".log_row"):
+            continue  # whose columns have any name
+        needed = [p for p in kinds if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
+        try:
+            call(*[None] * len(needed), nonsense_that_is_not=1)
+            wrong.append(name)
+        except Exception as e:
+            if not isinstance(e, TypeError) or "has no argument nonsense_that_is_not" not in str(e):
+                wrong.append(f"{name}: {e!r}")
+        seen.add(name)
+    assert not wrong, "\n".join(wrong)
+    assert len(seen) > 100 and {"Run.log", "Experiment.submit", "Run.get_context", "PyTorch"} <= seen, sorted(seen)

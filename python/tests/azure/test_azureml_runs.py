@@ -435,6 +435,33 @@ def test_a_pool_of_another_project(here: Path) -> None:
     ws.client.remove_pool("eyes")
 
 
+def test_a_run_whose_node_is_made(site, here: Path) -> None:
+    """It is Provisioning while the pool makes a node for it, and Queued where a pool waits for one that comes by
+    itself."""
+    import time
+
+    from azureml.core import Experiment, ScriptRunConfig, Workspace
+
+    (here / "train.py").write_text("")
+    added = ("pool", "add", "cloud", "--provider", "command", "--max", "1", "--node", "cores=1")
+    site.hora(*added, "--create", "true", "--delete", "true", cwd=here)  # it never comes
+    site.hora("pool", "add", "bare", cwd=here)
+    experiment = Experiment(Workspace.from_config(), "made")
+    runs = {
+        pool: experiment.submit(ScriptRunConfig(source_directory=str(here), script="train.py", compute_target=pool))
+        for pool in ("cloud", "bare")
+    }
+    until = time.monotonic() + PATIENCE
+    while runs["cloud"].get_status() != "Provisioning":
+        assert time.monotonic() < until, runs["cloud"].get_details()
+    assert runs["bare"].get_status() == "Queued" and runs["bare"].get_details()["reason"]["code"] == "nodes"
+    for run in runs.values():
+        run.cancel()
+        assert run.get_status() == "Canceled"
+    site.hora("pool", "remove", "cloud", cwd=here)
+    site.hora("pool", "remove", "bare", cwd=here)
+
+
 def test_failing_waiting_and_cancelling(here: Path) -> None:
     from azureml.core import Experiment, ScriptRunConfig, Workspace
     from azureml.exceptions import ActivityFailedException

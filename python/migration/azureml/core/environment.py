@@ -27,7 +27,8 @@ _FRAMEWORKS = {
 class DockerSection:
     """Images are not used: it changes nothing."""
 
-    def __init__(self, **_: Any) -> None:
+    def __init__(self, **given: Any) -> None:
+        internal(DockerSection.__init__, "DockerSection", given)
         self.enabled = False
         self.base_image: str | None = None
         self.base_dockerfile: str | None = None
@@ -42,7 +43,8 @@ class DockerSection:
 class PythonSection:
     """The interpreter and its packages."""
 
-    def __init__(self, **_: Any) -> None:
+    def __init__(self, **given: Any) -> None:
+        internal(PythonSection.__init__, "PythonSection", given)
         self.user_managed_dependencies = False
         self.interpreter_path = "python"
         self.conda_dependencies_file: str | None = None
@@ -53,7 +55,8 @@ class PythonSection:
 class SparkSection:
     """Spark is not started by runs: it changes nothing."""
 
-    def __init__(self, **_: Any) -> None:
+    def __init__(self, **given: Any) -> None:
+        internal(SparkSection.__init__, "SparkSection", given)
         self.packages: list[Any] = []
         self.repositories: list[Any] = []
         self.precache_packages = True

@@ -122,7 +122,7 @@ class Run(Logging, Files):
         return self.get_status()
 
     def get_status(self) -> str:
-        """Where it stands: Queued, Preparing, Running, CancelRequested, Completed, Failed or Canceled."""
+        """Where it stands: Queued, Provisioning, Preparing, Running, CancelRequested, Completed, Failed or Canceled."""
         job = self._job = self._client.job(self.number)
         ending = job.ended or bool(job.raw.get("stopping"))
         if FAILED in job.tags and ending:
@@ -131,7 +131,14 @@ class Run(Logging, Files):
             return "Completed" if job.tags[INTERACTIVE] == "completed" else "Running"
         if ending and not job.ended:
             return "CancelRequested"
+        if job.state == "queued" and (job.raw.get("reason") or {}).get("code") == "nodes" and self._provisioned():
+            return "Provisioning"
         return _STATUS.get(job.state, "Running")
+
+    def _provisioned(self) -> bool:
+        """Whether nodes of its pool are being made."""
+        pool = self._job.document.get("pool", "default")
+        return any(p["name"] == pool and p.get("starting") for p in self._client.pools())
 
     def get_details(self) -> dict[str, Any]:
         """Where it stands, why it waits, and how it ended."""

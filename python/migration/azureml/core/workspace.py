@@ -11,7 +11,7 @@ from hora.server import Client, ServerError
 
 from .. import _state
 from .._absent import instead
-from .._refuse import notice, refused, unused
+from .._refuse import internal, notice, refused, unused
 from ..exceptions import UserErrorException, WorkspaceException
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ class Workspace:
         _disable_service_check: bool = False,
         **given: Any,
     ) -> None:
+        internal(Workspace.__init__, "Workspace", {k: v for k, v in given.items() if k not in ("sku", "tags")})
         if not workspace_name:
             raise WorkspaceException(
                 "a workspace needs a name, which is that of a project of the server: give workspace_name"
