@@ -42,11 +42,7 @@ func TestPages(t *testing.T) {
 		}
 		return string(b)
 	}
-	for _, path := range []string{"/", "/?token=wrong", "/jobs/1", "/audit"} {
-		if says := get(path, 401); !strings.Contains(says, "<h1>This browser is not let in") || !strings.Contains(says, `action="/sign-in"`) {
-			t.Errorf("%s shows who is not let in %s", path, says)
-		}
-	}
+	s.pagesOfNobody(get)
 	get("/?token="+s.client.Token, 200)
 	queue := get("/", 200)
 	for _, text := range []string{"first in pool default: needs 1 slot, none is free", "Running <small>1</small>", `href="/jobs/1"`} {
@@ -80,14 +76,7 @@ func TestPages(t *testing.T) {
 	if says := get("/jobs/99", 404); !strings.Contains(says, "there is no job 99") {
 		t.Error(says)
 	}
-	for path, want := range map[string]int{
-		"/jobs/abc": 404, "/jobs/0": 404, "/jobs/99999999999999999999": 404, "/jobs/abc/code/x": 404, "/nothing": 404,
-		"/?below=abc": 422, "/audit?below=-1": 422, "/compare?job=1&job=0": 422,
-	} {
-		if says := get(path, want); !strings.Contains(says, "That did not work") {
-			t.Errorf("%s shows %s", path, says)
-		}
-	}
+	s.pagesThatAreNot(get)
 	press := func(path, origin string) int { t.Helper(); return s.press(browser, path, origin) }
 	for _, origin := range []string{"", "http://example.org", "null"} {
 		if got := press(fmt.Sprintf("/jobs/%d/cancel", running.ID), origin); got != 403 {
@@ -104,6 +93,29 @@ func TestPages(t *testing.T) {
 	}
 	s.until(running.ID, in(job.Cancelled))
 	s.until(waiting.ID, in(job.Finished))
+}
+
+// pagesOfNobody show who is not let in where a token goes.
+func (s *site) pagesOfNobody(get func(path string, want int) string) {
+	s.t.Helper()
+	for _, path := range []string{"/", "/?token=wrong", "/jobs/1", "/audit"} {
+		if says := get(path, 401); !strings.Contains(says, "<h1>This browser is not let in") || !strings.Contains(says, `action="/sign-in"`) {
+			s.t.Errorf("%s shows who is not let in %s", path, says)
+		}
+	}
+}
+
+// pagesThatAreNot are refused with a sentence.
+func (s *site) pagesThatAreNot(get func(path string, want int) string) {
+	s.t.Helper()
+	for path, want := range map[string]int{
+		"/jobs/abc": 404, "/jobs/0": 404, "/jobs/99999999999999999999": 404, "/jobs/abc/code/x": 404, "/nothing": 404,
+		"/?below=abc": 422, "/audit?below=-1": 422, "/compare?job=1&job=0": 422,
+	} {
+		if says := get(path, want); !strings.Contains(says, "That did not work") {
+			s.t.Errorf("%s shows %s", path, says)
+		}
+	}
 }
 
 // press sends a form as a browser does.
