@@ -1,5 +1,5 @@
 // What compiled programs of every framework need: groups by number, running operations to their end on a thread that
-// is not the library's, and the failure that a framework was told, which it passes on as a class of its own.
+// is not the library's, and the failures that a framework was told, which it passes on as a class of its own.
 #define _GNU_SOURCE
 #include "bridge.h"
 
@@ -84,30 +84,45 @@ int32_t libhora_bridge_run(uint64_t number, const hora_op *ops, uint64_t n) {
     return 0;
 }
 
-// ---- the failure that a framework was told
+// ---- the failures that a framework was told
 
-static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER; // guards told
+// Of many operations under way at once a framework tells its program of one, and not of the last that failed.
+enum { KEPT = 1024 };
+
+static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER; // guards what follows
 static struct {
     int32_t kind, rank;
-    char text[1024];
-} told;
+    char *text;
+} told[KEPT];
+static uint32_t tellings; // the newest is told[(tellings - 1) % KEPT]
 
 const char *libhora_bridge_told(void) {
     const char *text = hora_last_error();
+    char *copy = strndup(text, 1023);
+    if (!copy) return text;
     pthread_mutex_lock(&guard);
-    told.kind = hora_last_kind();
-    told.rank = hora_last_rank();
-    snprintf(told.text, sizeof told.text, "%s", text);
+    uint32_t at = tellings++ % KEPT;
+    free(told[at].text);
+    told[at].text = copy;
+    told[at].kind = hora_last_kind();
+    told[at].rank = hora_last_rank();
     pthread_mutex_unlock(&guard);
     return text;
 }
 
-hora_str hora_bridge_failure(int32_t *kind, int32_t *rank) {
+hora_str hora_bridge_failure(hora_str within, int32_t *kind, int32_t *rank) {
     if (libhora_enter() < 0) return "";
+    const char *text = "";
     pthread_mutex_lock(&guard);
-    *kind = told.kind;
-    *rank = told.rank;
-    const char *text = libhora_text(told.text, strlen(told.text));
+    for (uint32_t i = 1; i <= KEPT; i++) {
+        uint32_t at = (tellings - i) % KEPT;
+        if (!told[at].text) break;
+        if (!*told[at].text || !strstr(within, told[at].text)) continue;
+        *kind = told[at].kind;
+        *rank = told[at].rank;
+        text = libhora_text(told[at].text, strlen(told[at].text));
+        break;
+    }
     pthread_mutex_unlock(&guard);
     return text ? text : "";
 }

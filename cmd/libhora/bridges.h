@@ -12,7 +12,7 @@
 
 /* -- for every framework */
 int32_t hora_bridge_group(uint64_t number, uint64_t group); /* what number stands for from now on; group 0 takes it away */
-hora_str hora_bridge_failure(int32_t *kind, int32_t *rank); /* the last failure that a framework was told; "" when none */
+hora_str hora_bridge_failure(hora_str within, int32_t *kind, int32_t *rank); /* what was told and stands in that text; else "" */
 
 /* -- XLA, as jaxlib has it: minor is the interface's minor version, create the place of XLA_FFI_Error_Create in its table of
  * functions; both stand in the header that jaxlib brings. hora_xla is the handler. */

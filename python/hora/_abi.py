@@ -72,7 +72,7 @@ DATA_DECLARATIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 # Those of bridges.h, declared when a framework's package asks for them. hora_xla is only ever called by XLA.
 BRIDGES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "hora_bridge_group": (c_int32, (c_uint64, c_uint64)),
-    "hora_bridge_failure": (c_char_p, (c_void_p, c_void_p)),
+    "hora_bridge_failure": (c_char_p, (c_char_p, c_void_p, c_void_p)),
     "hora_tf_open": (c_int32, ()),
     "hora_tf_xla": (c_int32, ()),
     "hora_xla_open": (c_int32, (c_uint32, c_uint32)),
@@ -89,10 +89,11 @@ def bridge(lib: Any) -> Any:
     return lib
 
 
-def bridge_failure(lib: Any) -> tuple[str, int, int]:
-    """The text, kind and rank of the last failure that a framework was told."""
+def bridge_failure(lib: Any, within: str) -> tuple[str, int, int]:
+    """The text, kind and rank of the failure that a framework was told and tells with `within`, which has that text."""
     kind, rank = c_int32(), c_int32()
-    text = bridge(lib).hora_bridge_failure(ctypes.byref(kind), ctypes.byref(rank))
+    given = within.replace("\0", " ").encode("utf-8", "replace")
+    text = bridge(lib).hora_bridge_failure(given, ctypes.byref(kind), ctypes.byref(rank))
     return (text or b"").decode("utf-8", "replace"), kind.value, rank.value
 
 

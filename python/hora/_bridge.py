@@ -68,8 +68,8 @@ def failure(error: BaseException) -> HoraError | None:
     """The hora error inside an exception of a framework's own class, which says what a compiled operation said."""
     if _lib._lib is None or _lib._forked_after_load:
         return None
-    text, kind, rank = _abi.bridge_failure(_lib._lib)
-    if not text or text not in str(error):
+    text, kind, rank = _abi.bridge_failure(_lib._lib, str(error))
+    if not text:
         return None
     found = BY_KIND.get(kind, InternalError)(text)
     if hasattr(found, "rank"):
