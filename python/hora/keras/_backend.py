@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import Any
 
 from .. import comm
@@ -106,6 +107,15 @@ def everywhere(flag: Any, **call: Any) -> Any:
     ops = _three().ops
     plain = {"op": Op.MIN, "prescale": 1.0, "postscale": 1.0, "compression": None, "sparse_as_dense": False}
     return ops.cast(reduce([ops.cast(flag, "int32")], **(call | plain))[0], "bool")
+
+
+def branch(flag: Any, call: Callable[[list[Any]], list[Any]], grads: list[Any]) -> list[Any]:
+    """JAX: what `call` makes of gradients where the flag holds, else these as they are; all ranks go the same way."""
+    import jax
+
+    if not isinstance(flag, jax.core.Tracer):
+        return call(grads) if flag else grads
+    return list(jax.lax.cond(flag, lambda g: list(call(g)), lambda g: g, grads))
 
 
 def scaled(grad: Any, by: Any, backend: str | None = None) -> Any:

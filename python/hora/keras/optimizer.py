@@ -51,8 +51,7 @@ class _Three(Distributed):
     """Keras 3: reduces before clipping, moving averages and the check for overflows, so that they see what all ranks
     agree on.
 
-    That is in `apply`; where Keras adds several passes up, in the pass that applies them (on JAX in each: there Keras
-    has no such place).
+    That is in `apply`; where Keras adds several passes up, in the pass that applies them.
     """
 
     _hora_at: Any = ()  # the variables of the gradients that are being applied
@@ -81,7 +80,13 @@ class _Three(Distributed):
 
     def _clip_gradients(self, grads: Any) -> Any:
         if self._hora_late():
-            grads = self._hora_reduce(list(grads), self._hora_at)
+            reduced = functools.partial(self._hora_reduce, variables=self._hora_at)
+            if _backend.backend_of(False) == "jax":  # there Keras clips in each pass, and drops what comes of it
+                steps = self.gradient_accumulation_steps  # type: ignore[attr-defined]
+                applies = (self._iterations + 1) % steps == 0  # type: ignore[attr-defined]
+                grads = _backend.branch(applies, reduced, list(grads))
+            else:
+                grads = reduced(list(grads))
         return super()._clip_gradients(grads)  # type: ignore[misc]
 
     def _hora_everywhere(self, finite: Any) -> Any:
@@ -90,7 +95,7 @@ class _Three(Distributed):
         return _backend.everywhere(finite, **(self._hora | {"backend": _backend.backend_of(False)}))
 
     def _hora_late(self) -> bool:
-        return bool(self.gradient_accumulation_steps) and _backend.backend_of(False) != "jax"  # type: ignore[attr-defined]
+        return bool(self.gradient_accumulation_steps)  # type: ignore[attr-defined]
 
 
 class _Two(Distributed):
