@@ -9,7 +9,9 @@ import tempfile
 import pair
 
 NEEDED = ("eager", "tf.function", "derivatives", "rows of differing number", "sparse gradients", "loops and branches", "saved model",
-          "DistributedGradientTape", "Keras fit", "elastic state")  # fmt: skip
+          "DistributedGradientTape", "Keras fit", "elastic state", "horovod.tensorflow", "horovod.tensorflow.keras",
+          "horovod.keras")  # fmt: skip
+COMPILED = "jit_compile=True with HORA_TF_XLA=1"  # in ranks of its own: the setting is read once
 
 
 def features(r: int, n: int):
@@ -87,7 +89,7 @@ def features(r: int, n: int):
     def jit():
         assert float(tf.function(ht.allreduce, jit_compile=True)(tf.constant(1.0))) == n
 
-    def fit(keras, distributed):
+    def fit(keras, distributed, made):
         rng = np.random.RandomState(0)
         X, Y = rng.randn(32, 5).astype("f"), rng.randn(32, 1).astype("f")
 
@@ -96,8 +98,7 @@ def features(r: int, n: int):
             hidden = keras.layers.Dense(4, activation="tanh")
             m = keras.Sequential([keras.layers.Input((5,)), hidden, keras.layers.Dense(1)])
             m.compile(optimizer, loss="mse", jit_compile=False)
-            given = distributed.callbacks
-            calls = [given.BroadcastGlobalVariables(), given.MetricAverage()] if batch < 16 else []
+            calls = made() if batch < 16 else []
             m.fit(x, y, batch_size=batch, epochs=3, shuffle=False, verbose=0, callbacks=calls)
             return np.concatenate([w.ravel() for w in m.get_weights()])
 
@@ -109,7 +110,8 @@ def features(r: int, n: int):
     def keras_fit():
         import hora.keras
 
-        fit(hora.keras.which.keras, hora.keras)
+        given = hora.keras.callbacks
+        fit(hora.keras.which.keras, hora.keras, lambda: [given.BroadcastGlobalVariables(), given.MetricAverage()])
 
     def normalization():
         layer = ht.SyncBatchNormalization()
@@ -122,13 +124,46 @@ def features(r: int, n: int):
         state = ht.TensorFlowState([v], step=3)
         state.sync() if hasattr(state, "sync") else state.commit()
 
+    def horovod_tensorflow():
+        import horovod.tensorflow as hvd
+
+        hvd.init()
+        x = tf.fill([3], r + 1.0)
+        calls = tf.function(lambda x: (hvd.allreduce(x), hvd.grouped_allreduce([x, x], op=hvd.Sum)[1], hvd.broadcast(x, 1)))
+        for y, value in zip(calls(x), (total / n, total, 2), strict=True):
+            assert y.numpy().tolist() == [value] * 3
+        assert hvd.allgather(tf.fill([r + 1], r)).shape == [n * (n + 1) // 2]
+        v = tf.Variable(float(r))
+        with tf.GradientTape() as t:
+            y = v * v
+        assert float(hvd.DistributedGradientTape(t).gradient(y, v)) == n - 1
+        hvd.broadcast_variables([v], 1)
+        assert float(v) == 1 and hvd.broadcast_object({"r": r}, 1) == {"r": 1}
+        state = hvd.elastic.TensorFlowState([v], batch=1)
+        state.commit()
+        v.assign(7)
+        state.restore()
+        assert float(v) == 1
+
+    def horovod_keras(name):
+        import importlib
+
+        hvd = importlib.import_module(name)
+        hvd.init()
+        keras = tf.keras if name == "horovod.tensorflow.keras" else importlib.import_module("keras")
+        given = hvd.callbacks
+        fit(keras, hvd, lambda: [given.BroadcastGlobalVariablesCallback(0), given.MetricAverageCallback()])
+
     return [
         ("eager", eager), ("tf.function", compiled), ("derivatives", derivatives), ("rows of differing number", rows),
         ("sparse gradients", sparse),
         ("loops and branches", control), ("saved model", saved), ("DistributedGradientTape", tape),
         ("graphs of TensorFlow 1", session),
         ("Keras fit", keras_fit), ("SyncBatchNormalization", normalization), ("elastic state", state),
-        ("jit_compile=True", jit),
+        ("horovod.tensorflow", horovod_tensorflow),
+        ("horovod.tensorflow.keras", lambda: horovod_keras("horovod.tensorflow.keras")),
+        ("horovod.keras", lambda: horovod_keras("horovod.keras")),
+        ("jit_compile=True", jit), (COMPILED, jit),
     ]  # fmt: skip
 
 
@@ -136,7 +171,9 @@ def rank_main() -> int:
     import hora
 
     hora.init()
-    return pair.tell(hora.rank(), features(hora.rank(), hora.size()), NEEDED)
+    compiled = "HORA_TF_XLA" in os.environ
+    chosen = [f for f in features(hora.rank(), hora.size()) if (f[0] == COMPILED) == compiled]
+    return pair.tell(hora.rank(), chosen, NEEDED)
 
 
 def main() -> int:
@@ -147,7 +184,9 @@ def main() -> int:
 
     print("version", f"{tf.__version__} (Keras {tf.keras.__version__})", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        return pair.run(__file__, folder)
+        plain = pair.run(__file__, folder)
+        os.unlink(os.path.join(folder, "secret"))
+        return max(plain, pair.run(__file__, folder, HORA_TF_XLA="1"))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import secrets
 import socket
 import subprocess
 import sys
+import traceback
 
 
 def run(script: str, folder: str, **more: str) -> int:
@@ -32,15 +33,18 @@ def tell(rank: int, features, needed) -> int:
         except Exception as e:
             line = f"no {name}: {type(e).__name__}: {_first(e)}"
             bad |= name in needed
+            if name in needed:
+                traceback.print_exc()
         if rank == 0:
             print(line, flush=True)
     return bad
 
 
 def _first(error: Exception) -> str:
-    """The first line of what it says, less what is another in each run."""
-    line = str(error).strip().partition("\n")[0].partition(" (/")[0]
-    return line.partition(" __inference_")[0][:120]
+    """The first line of what it says, less what is another in each run; the last where the first only says where."""
+    lines = str(error).strip().splitlines() or [""]
+    line = lines[-1 if lines[0] == "in user code:" else 0].strip().partition(" (/")[0]
+    return line.partition(" __inference_")[0][:160]
 
 
 def free_port() -> int:

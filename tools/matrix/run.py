@@ -56,7 +56,8 @@ def pip(python: Path | str, *what: str) -> None:
 
 def check(python: str, site: Path, framework: str, beside: str) -> tuple[str, dict[str, str], bool]:
     """The framework's version, what each feature's line said, and whether all that must hold does."""
-    pip(python, "install", "--no-index", "--no-deps", "--upgrade", "--target", str(site), "--find-links", str(ROOT / "dist"), "hora")
+    ours = ["hora", "hora-compat"]
+    pip(python, "install", "--no-index", "--no-deps", "--upgrade", "--target", str(site), "--find-links", str(ROOT / "dist"), *ours)
     env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(filter(None, [str(site), beside]))}
     command = [python, str(HERE / FRAMEWORKS[framework][0])]
     done = subprocess.run(command, check=False, env=env, capture_output=True, text=True)

@@ -49,7 +49,7 @@ def _kept_by_keras(optimizer: Any) -> set[str]:
     found: Any = which.family(optimizer).optimizers
     if not which.two(optimizer):
         return set(vars(found.Optimizer(0.0)))
-    legacy: Any = getattr(found, "legacy", None)
+    legacy = which.older(which.family(optimizer))
     if legacy is not None and isinstance(optimizer, legacy.Optimizer):
         found = legacy
     return set(vars(found.SGD(0.0)))

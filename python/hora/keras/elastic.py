@@ -30,7 +30,7 @@ def _of(value: Any) -> list[Any]:
 
 
 def _kinds() -> tuple[type, ...]:
-    old = getattr(getattr(keras.optimizers, "legacy", None), "Optimizer", None) if which.LEGACY else None
+    old = getattr(which.older(keras), "Optimizer", None) if which.LEGACY else None
     return (keras.layers.Layer, keras.optimizers.Optimizer, *((old,) if isinstance(old, type) else ()))
 
 

@@ -25,6 +25,7 @@ __all__ = [
     "inner",
     "keras",
     "made",
+    "older",
     "policy",
     "two",
     "variables",
@@ -66,6 +67,15 @@ def two(thing: Any) -> bool:
     """Whether it comes from Keras 2."""
     found = family(thing)
     return found is not None and found.__version__.startswith("2.")
+
+
+def older(found: Any) -> Any:
+    """The module of Keras 2's older optimizers, `keras.optimizers.legacy`; None where there is none."""
+    legacy = getattr(found.optimizers, "legacy", None)
+    if legacy is None or hasattr(legacy, "Optimizer"):
+        return legacy
+    # Of the package keras before 2.13 the name shows a folder of files; its names are where tf.keras finds them.
+    return importlib.import_module(f"{found.__name__}.api._v2.keras.optimizers.legacy")
 
 
 def inner(optimizer: Any) -> Any:

@@ -10,6 +10,7 @@ import time
 
 import beside
 import pytest
+from sample import cases
 
 TRAIN = """
 import sys
@@ -52,8 +53,44 @@ print("well")
 """
 
 
-@pytest.mark.parametrize("side", ["compute", "training"])
-def test_two_jobs(run, launcher, folders, tmp_path, side):
+# A dispatcher for each rank that trains, with a worker of its own: each has all of the data, whatever the other does.
+EACH = """
+import sys
+import tensorflow as tf
+import horovod.tensorflow as hvd
+from horovod.tensorflow.data.compute_service import TfDataServiceConfig, tf_data_service
+
+hvd.init()
+r, n = hvd.rank(), hvd.size()
+config = TfDataServiceConfig.read(sys.argv[1], wait_for_file_creation=True)
+assert (config.dispatchers, config.workers_per_dispatcher, config.dispatcher_side) == (2, 1, sys.argv[2])
+data = tf.data.Dataset.range(20).map(lambda i: i * i + 1000 * r)
+with tf_data_service(config, r) as address:
+    addresses = hvd.allgather_object(address)
+    assert len(set(addresses)) == 2, addresses
+    served = data.apply(tf.data.experimental.service.distribute("distributed_epoch", address))
+    for _ in range(2):
+        assert sorted(served.as_numpy_iterator()) == [i * i + 1000 * r for i in range(20)]
+if config.dispatcher_side == "compute":
+    for i in (1, 2):                                  # in one order on the ranks; a rank's pass is its own
+        part = data.take(5 * i + r).send_to_data_service(config, r, n, reuse_dataset=True)
+        assert len(list(part.as_numpy_iterator())) == 5 * i + r
+try:
+    with tf_data_service(config, 2):
+        raise AssertionError("a third rank has a dispatcher")
+except ValueError as e:
+    assert "rank 2 has no dispatcher: there are 2" in str(e), e
+hvd.broadcast_object(0, 0)
+if r == 0:
+    config.compute_client().shutdown()
+print("well")
+"""
+
+
+@pytest.mark.parametrize(
+    ("side", "dispatchers"), cases(("compute", 1), ("training", 1), ("compute", 2), rest=[("training", 2)])
+)
+def test_two_jobs(run, launcher, folders, tmp_path, side, dispatchers):
     file = tmp_path / "service.json"
     env = os.environ | {"HORA_START_TIMEOUT": "120", "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
     env["PYTHONPATH"] = os.pathsep.join([os.environ["PYTHONPATH"], *map(str, folders)])
@@ -68,6 +105,8 @@ def test_two_jobs(run, launcher, folders, tmp_path, side):
         file,
         "--dispatcher-side",
         side,
+        "--dispatchers",
+        str(dispatchers),
     ]
     compute = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
@@ -78,7 +117,7 @@ def test_two_jobs(run, launcher, folders, tmp_path, side):
         assert file.stat().st_mode & 0o777 == 0o600
         at = json.loads(file.read_text())["addresses"]["lo"][0]
         strangers(tuple(at))
-        assert run(TRAIN, args=(str(file), side)).stdout.count("well") == 2
+        assert run(TRAIN if dispatchers == 1 else EACH, args=(str(file), side)).stdout.count("well") == 2
         # It ends with training: on its word, or when its processes have gone.
         said, _ = compute.communicate(timeout=60)
         assert compute.returncode == 0, said
