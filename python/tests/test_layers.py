@@ -185,6 +185,35 @@ def test_gradients_know_no_framework():
             assert near or module.partition(".")[0] in allowed, f"{path} imports {module}"
 
 
+FRAMEWORKS = ("torch", "tensorflow", "keras", "jax")
+# Keras computes with one of the others, and TensorFlow's package has an optimizer and a layer of Keras'.
+MAY_KNOW = {
+    "keras/_backend.py": {"tensorflow", "jax"}, "keras/_compiled.py": {"tensorflow"}, "keras/data.py": {"tensorflow"},
+    "keras/passes.py": {"tensorflow"}, "tensorflow/normalization.py": {"keras"}, "tensorflow/optimizer.py": {"keras"},
+}  # fmt: skip
+
+
+def test_no_framework_knows_another():
+    """What they share lies below them; where one of our packages imports another it says so here, and Keras' does it in
+    functions, once it is known what Keras computes with."""
+
+    def others(tree: ast.Module, of: str) -> set[str]:
+        names = set()
+        for module, name, _ in imported(tree):
+            inside = re.fullmatch(r"(?:\.\.|hora\.)(\w+).*", module)
+            names.add(inside[1] if inside else name if module in ("..", "hora") else "")
+        return names & {*FRAMEWORKS} - {of}
+
+    found = {}
+    for of in FRAMEWORKS:
+        for path, tree in sources(f"hora/{of}").items():
+            if known := others(tree, of):
+                found[path.removeprefix("hora/")] = known
+            early = [n for n in tree.body if isinstance(n, (ast.Import, ast.ImportFrom))]
+            assert of != "keras" or not others(ast.Module(early, []), of), path
+    assert found == MAY_KNOW
+
+
 def test_calls_are_made_by_one_object():
     """What a call may say is said once, with a sentence for each argument; the group's methods take the object."""
     said = set(inspect.signature(Call.__init__).parameters) - {"self"}

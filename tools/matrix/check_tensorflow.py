@@ -129,7 +129,11 @@ def features(r: int, n: int):
 
         hvd.init()
         x = tf.fill([3], r + 1.0)
-        calls = tf.function(lambda x: (hvd.allreduce(x), hvd.grouped_allreduce([x, x], op=hvd.Sum)[1], hvd.broadcast(x, 1)))
+
+        @tf.function
+        def calls(x):
+            return hvd.allreduce(x), hvd.grouped_allreduce([x, x], op=hvd.Sum)[1], hvd.broadcast(x, 1)
+
         for y, value in zip(calls(x), (total / n, total, 2), strict=True):
             assert y.numpy().tolist() == [value] * 3
         assert hvd.allgather(tf.fill([r + 1], r)).shape == [n * (n + 1) // 2]
