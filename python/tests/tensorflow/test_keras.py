@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from guide import scripts
 from sample import cases
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -508,3 +509,41 @@ def test_the_example_on_jax(run):
     said = run((ROOT / "examples/43-keras-jax/train.py").read_text(), cold=True).stdout
     found = re.search(r"keras on jax: 2 ranks, 150 steps, traced 1 time.*accuracy ([0-9.]+), weights equal: True", said)
     assert found and float(found[1]) > 0.9, said
+
+
+# What the guide takes as given: data, a network. Ranks begin with other weights than one process.
+GIVEN = """
+import os
+import numpy as np
+import keras
+os.chdir(os.environ["FOLDER"])
+batch, mine = int(os.environ["BATCH"]), int(os.environ["HORA_RANK"])
+numbers = np.random.RandomState(0)
+x, weights = numbers.randn(64, 4).astype("float32"), numbers.randn(4, 1).astype("float32")
+y = x @ weights
+def network():
+    first = keras.initializers.Constant(float(mine))
+    return keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1, kernel_initializer=first)])
+"""
+SAY = """
+print("got", [float(v).hex() for a in model.get_weights() for v in a.ravel()])
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "backend"), [(0, "tensorflow"), (0, "jax"), (0, "torch"), (1, "tensorflow")], ids=str
+)
+def test_the_guides_diffs_change_nothing_that_is_learned(run, tmp_path, number, backend):
+    """Two ranks after the diff, and one process before it, with batches twice as large."""
+    got = []
+    for program, ranks, batch in zip(scripts("From one process of Keras", number), (1, 2), (16, 8), strict=True):
+        folder = tmp_path / str(ranks)
+        folder.mkdir()
+        said = run(
+            GIVEN + program + SAY, "-np", str(ranks), KERAS_BACKEND=backend, BATCH=str(batch), FOLDER=str(folder)
+        ).stdout
+        found = [eval(text) for text in re.findall(r"got (.*)", said)]
+        assert len(found) == ranks and all(f == found[0] for f in found), said
+        assert (folder / "model.keras").stat().st_size > 0
+        got.append([float.fromhex(v) for v in found[0]])
+    assert max(abs(a - b) for a, b in zip(*got, strict=True)) < 1e-4 and abs(got[0][0]) > 0.01, got
