@@ -3,6 +3,7 @@ package server
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -69,6 +70,9 @@ func newFault(op *huma.Operation, status int, text string, errs []error) huma.St
 			d.Message = name + " is missing: give it"
 		} else if !strings.HasPrefix(d.Message, "there is no field ") {
 			d.Message = where.sentence(d.Message, d.Value)
+		}
+		if slices.Contains(said, d.Message) { // what is in the path and in the body
+			continue
 		}
 		said = append(said, d.Message)
 		p.Errors = append(p.Errors, d)

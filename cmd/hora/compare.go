@@ -93,7 +93,12 @@ func (p *program) showComparison(v *client.Comparison) error {
 	}
 	line("JOB", func(i int) string { return fmt.Sprint(v.Jobs[i]) })
 	line("state", func(i int) string { return v.States[i] })
-	line("ran", func(i int) string { return fmt.Sprintf("%.1f s", v.Seconds[i]) })
+	line("ran", func(i int) string {
+		if v.Seconds[i] == 0 { // it never ran
+			return "-"
+		}
+		return fmt.Sprintf("%.1f s", v.Seconds[i])
+	})
 	for _, name := range slices.Sorted(maps.Keys(v.Differs)) {
 		line(name, func(i int) string { return shown(v.Differs[name][i]) })
 	}

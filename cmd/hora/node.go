@@ -76,7 +76,7 @@ func (p *program) member(o *nodeOptions) (*node.Member, error) {
 	memory := node.Memory()
 	if o.memory != "" {
 		var err error
-		if memory, err = parseSize(o.memory); err != nil {
+		if memory, err = parseMemory(o.memory); err != nil {
 			return nil, usageError{fmt.Errorf("--memory: %w", err)}
 		}
 	}

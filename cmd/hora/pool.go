@@ -117,7 +117,7 @@ func nodeSize(text string, to *client.NodeSize) error {
 		case "gpus":
 			to.GPUs = n
 		case "memory":
-			to.Memory, err = parseSize(value)
+			to.Memory, err = parseMemory(value)
 		default:
 			return fmt.Errorf("--node: %q is none of cores, memory and gpus: write it as cores=2,memory=8GiB,gpus=0", name)
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -55,6 +56,9 @@ func (p *program) secretSetCommand() *cobra.Command {
 			text := strings.TrimSuffix(string(b), "\n")
 			if strings.Contains(text, "\n") {
 				text = string(b) // a key, whose last line has an end
+			}
+			if text == "" {
+				return errors.New("the secret is empty: give it on standard input, or with --file")
 			}
 			s, err := p.server()
 			if err != nil {

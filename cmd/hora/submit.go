@@ -210,7 +210,7 @@ func (s *submission) set(name, v string) (err error) {
 	case "no-code":
 		return yes(&s.noCode)
 	case "memory":
-		s.Memory, err = parseSize(v)
+		s.Memory, err = parseMemory(v)
 	case "time-limit":
 		d, bad := job.ParseTime(v)
 		if bad != nil || d <= 0 {
@@ -275,6 +275,17 @@ func parseSize(text string) (int64, error) {
 		return int64(f * u.of), nil
 	}
 	return 0, fmt.Errorf("%q is no size: write it as 500MiB or 8GiB", text)
+}
+
+// parseMemory reads what processes or nodes have. A number alone that is too small for a process to begin in was meant
+// as one of something larger.
+func parseMemory(text string) (int64, error) {
+	const least = 1 << 20
+	n, err := parseSize(text)
+	if err == nil && n < least {
+		err = fmt.Errorf("%q is less than any process needs: say the unit, as in 500MiB or 8GiB", text)
+	}
+	return n, err
 }
 
 // readFile reads a job's file in which fields of the queue may stand beside those of a job.

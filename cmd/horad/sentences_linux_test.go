@@ -46,6 +46,12 @@ func TestWhatCommandsSay(t *testing.T) {
 		{"webhook remove 1", 0, "webhook 1 is removed\n"},
 		{"secret remove X", 1, "project default has no secret X: hora secret list --project default has those that there are\n"},
 		{"pool add two --provider local --max 1 --node cores=1", 0, "pool two: 0 to 1 node"},
+		{"pool add a_b --provider local --node memory=8", 2, `--node: memory "8" is no amount`},
+		{"submit --memory 8 true", 2, `"8" is less than any process needs: say the unit, as in 500MiB or 8GiB`},
+		{"submit --memory 99TiB true", 0, "will ever have 99 TiB for one process"},
+		{"cancel 3", 0, ""},
+		{"compare 2 3", 0, "ran            -                   -\n"},
+		{"secret set X", 1, "the secret is empty: give it on standard input, or with --file"},
 		{"pool token two", 1, "so no machine joins it: hora pool list has the pools"},
 		{"code 1 --changes", 1, "no folder went along with job 1"},
 	} {
@@ -53,6 +59,9 @@ func TestWhatCommandsSay(t *testing.T) {
 		if r.code != c.code || !strings.Contains(r.out+r.errs, c.says) {
 			t.Errorf("hora %s: %+v, want %d %q", c.args, r, c.code, c.says)
 		}
+	}
+	if r := s.hora("pool", "add", "a_b"); strings.Count(r.errs, "is not a pool's name") != 1 {
+		t.Errorf("it is said more than once, or not: %+v", r)
 	}
 	if r := s.hora("submit", "--help"); strings.Contains(r.out, "--call") || strings.Contains(r.out, "--results") {
 		t.Errorf("the help has flags that do nothing: %s", r.out)

@@ -338,7 +338,7 @@ func size(n int64) string {
 	for _, u := range []struct {
 		unit string
 		of   int64
-	}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
+	}{{"EiB", 1 << 60}, {"PiB", 1 << 50}, {"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
 		if n >= u.of {
 			return fmt.Sprintf("%.4g %s", float64(n)/float64(u.of), u.unit)
 		}
