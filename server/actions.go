@@ -228,12 +228,13 @@ func madeBy(tx *sql.Tx, key, request string) (int64, error) {
 // seen is a job as others see it; in the loop.
 func (s *Server) seen(l *live) client.Job {
 	j := l.job
+	j.State = l.state()
 	if l.attempt != nil {
 		j.Shares = client.Shown(l.attempt.Shares)
 		j.Stopping = l.stop == client.Stopped || l.stop == client.Held
 	}
 	if l.beginning() {
-		j.State, j.Started = job.Queued, time.Time{}
+		j.Started = time.Time{}
 		j.Reason = &client.Reason{Code: schedule.CodeNext, Text: "it starts with " + slotsOn(j.Shares)}
 		return j
 	}
@@ -290,16 +291,32 @@ func (s *Server) Jobs(
 	if err != nil {
 		return nil, err
 	}
-	err = s.do(func() {
-		for i := range all {
-			if l := s.live[all[i].ID]; l != nil && !all[i].State.Ended() {
-				tags := all[i].Tags
-				all[i] = s.seen(l)
-				all[i].Tags = tags
-			}
+	err = s.some(len(all), func(i int) {
+		if l := s.live[all[i].ID]; l != nil && !all[i].State.Ended() {
+			tags := all[i].Tags
+			all[i] = s.seen(l)
+			all[i].Tags = tags
 		}
 	})
 	return all, err
+}
+
+// seenAtOnce is of how many jobs the loop is asked at once: a reason may look at all that wait, and decisions wait for
+// it meanwhile.
+const seenAtOnce = 20
+
+// some does something for each of n in the loop, a few at a time.
+func (s *Server) some(n int, f func(i int)) error {
+	for from := 0; from < n; from += seenAtOnce {
+		if err := s.do(func() {
+			for i := from; i < min(from+seenAtOnce, n); i++ {
+				f(i)
+			}
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // change does something to a job that has not ended, and answers it as it is then, once all that has become of it is
@@ -486,7 +503,7 @@ func (s *Server) About(version string) (client.About, error) {
 	a := client.About{Version: version, API: 1}
 	err := s.do(func() {
 		for _, l := range s.live {
-			switch l.job.State {
+			switch l.state() {
 			case job.Queued:
 				a.Queued++
 			case job.Paused:

@@ -71,6 +71,14 @@ func (l *live) beginning() bool {
 	}
 }
 
+// state is a job's for others; in the loop.
+func (l *live) state() job.State {
+	if l.beginning() {
+		return job.Queued
+	}
+	return l.job.State
+}
+
 // startTries bounds how often an attempt that does not begin is started.
 const startTries = 3
 

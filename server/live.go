@@ -43,7 +43,7 @@ func (s *Server) standing(projects []string, most int) (web.Standing, error) {
 			d := &l.job.Document
 			switch {
 			case projects != nil && !slices.Contains(projects, d.Project):
-			case l.job.State == job.Queued || l.job.State == job.Paused || l.beginning():
+			case l.state() == job.Queued || l.job.State == job.Paused:
 				all = append(all, waiting{id, l.job.State == job.Paused, *d.Priority})
 				if l.job.State != job.Paused {
 					st.Waits[d.Pool]++
@@ -63,11 +63,9 @@ func (s *Server) standing(projects []string, most int) (web.Standing, error) {
 		}
 		return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(a.id, b.id))
 	})
-	err := s.do(func() {
-		for _, w := range all[:min(len(all), most)] {
-			if l := s.live[w.id]; l != nil {
-				st.Waiting = append(st.Waiting, s.seen(l))
-			}
+	err := s.some(min(len(all), most), func(i int) {
+		if l := s.live[all[i].id]; l != nil {
+			st.Waiting = append(st.Waiting, s.seen(l))
 		}
 	})
 	return st, err

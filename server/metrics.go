@@ -157,8 +157,8 @@ func (s *Server) exposeNow(r *http.Request, e *exposition) error {
 	oldest := 0.0
 	if err := s.do(func() {
 		for _, l := range s.live {
-			states[l.job.State]++
-			if l.job.State == job.Queued {
+			states[l.state()]++
+			if l.state() == job.Queued {
 				oldest = max(oldest, s.now().Sub(l.job.Queued).Seconds())
 			}
 		}

@@ -241,6 +241,9 @@ func rights(p *client.Pass) string {
 // narrower bounds what a new token may do by the one that asks for it.
 func narrower(w *who, p *store.Pass) error {
 	own := &w.pass
+	if own.Project != "" && p.Project != "" && p.Project != own.Project {
+		return refuse(http.StatusForbidden, "this token is for project %s alone, and makes none for %s: use another", own.Project, p.Project)
+	}
 	if p.Role != "" { // who asks for more than they may is told so, and not given less
 		may := own.Role == "" || roleOf(p.Role) <= roleOf(own.Role)
 		if p.Project != "" {
@@ -255,9 +258,6 @@ func narrower(w *who, p *store.Pass) error {
 		p.Role = own.Role
 	}
 	if own.Project != "" {
-		if p.Project != "" && p.Project != own.Project {
-			return refuse(http.StatusForbidden, "this token is for project %s alone, and makes none for %s: use another", own.Project, p.Project)
-		}
 		p.Project = own.Project
 	}
 	return nil

@@ -37,6 +37,9 @@ func TestNobodyIsToldWhatIsNotWritten(t *testing.T) {
 	if err != nil || len(queue.Jobs) != 1 || !look(queue.Jobs[0]) {
 		t.Errorf("the queue is %+v, %v", queue, err)
 	}
+	if is, err := s.client.About(t.Context()); err != nil || is.Queued != 1 || is.Running != 0 {
+		t.Errorf("the server has %+v, %v", is, err)
+	}
 	close(release)
 	if err := <-over; err != nil {
 		t.Fatal(err)

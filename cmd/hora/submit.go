@@ -393,18 +393,16 @@ func (p *program) sendFolder(ctx context.Context, c *client.Client, d *client.Do
 		return err
 	}
 	sending := console.NewProgress(p.err, "hora: sending files")
-	sending.Of(len(missing))
+	files := slices.DeleteFunc(slices.Clone(missing), func(h string) bool { return h == hash })
+	sending.Of(len(files))
 	defer sending.Done()
-	for _, h := range missing {
-		if h == hash {
-			continue // last: who has the list has the files
-		}
-		sending.Count()
+	for _, h := range files {
 		if err := sendFile(ctx, c, h, where[h]); err != nil {
 			return err
 		}
+		sending.Count()
 	}
-	if slices.Contains(missing, hash) {
+	if len(files) < len(missing) { // last: who has the list has the files
 		if err := c.Put(ctx, hash, bytes.NewReader(content)); err != nil {
 			return err
 		}

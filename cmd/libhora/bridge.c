@@ -113,15 +113,21 @@ const char *libhora_bridge_told(void) {
 hora_str hora_bridge_failure(hora_str within, int32_t *kind, int32_t *rank) {
     if (libhora_enter() < 0) return "";
     const char *text = "";
+    size_t most = 0;
+    uint32_t found = 0;
     pthread_mutex_lock(&guard);
     for (uint32_t i = 1; i <= KEPT; i++) {
         uint32_t at = (tellings - i) % KEPT;
         if (!told[at].text) break;
-        if (!*told[at].text || !strstr(within, told[at].text)) continue;
-        *kind = told[at].kind;
-        *rank = told[at].rank;
-        text = libhora_text(told[at].text, strlen(told[at].text));
-        break;
+        size_t n = strlen(told[at].text);
+        if (n <= most || !strstr(within, told[at].text)) continue;
+        most = n; // "… rank 1" stands in "… rank 12" too: the longest is meant
+        found = at;
+    }
+    if (most) {
+        *kind = told[found].kind;
+        *rank = told[found].rank;
+        text = libhora_text(told[found].text, most);
     }
     pthread_mutex_unlock(&guard);
     return text ? text : "";

@@ -70,29 +70,3 @@ func (m *Machine) undecided(e *entry, place int, now time.Time) (code, text stri
 	}
 	return CodeNext, "starts at once"
 }
-
-// hopeless reports of those who wait in a line whether their reason is CodeNever.
-func (m *Machine) hopeless(l line, name string) bool {
-	a, p := l.ask, m.pools[name]
-	if q := m.quotas[l.project]; q.Slots > 0 && q.Max > 0 && a.need() > q.Max {
-		return true
-	}
-	if a.For != 0 || p.all == 0 && !m.has(name) {
-		return false // what it is made for may yet come
-	}
-	a.Limit = 0
-	if p.shape != m.shape || len(p.never) > 4*len(p.lines)+1024 {
-		p.shape, p.never = m.shape, map[Ask]bool{}
-	}
-	never, known := p.never[a]
-	if !known {
-		never = !m.ever(name, a) && !m.could(name, a, p.spare+m.others(name, 0))
-		p.never[a] = never
-	}
-	return never
-}
-
-// has reports whether a pool has nodes.
-func (m *Machine) has(pool string) bool {
-	return slices.ContainsFunc(m.nodes, func(n Node) bool { return n.Pool == pool })
-}

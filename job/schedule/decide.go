@@ -55,6 +55,11 @@ func (t *turn) before(u *turn) bool {
 	return older(t.e, u.e) < 0
 }
 
+// level reports whether only age says which of two is first.
+func (t *turn) level(u *turn) bool {
+	return t.borrows == u.borrows && t.priority == u.priority && t.share == u.share
+}
+
 // rank fills in what decides when a turn is; false when the quota lets nothing of the line start.
 func (m *Machine) rank(t *turn, now time.Time) bool {
 	most, own := m.quotaOf(t.e, now)

@@ -15,7 +15,10 @@ const (
 // other, as they wait: it may be earlier. False where jobs without a limit are in the way, or where it is too far off.
 func (m *Machine) Expect(id int64, now time.Time) (time.Time, bool) {
 	e := m.jobs[id]
-	if e == nil || !m.ever(e.Pool, e.Ask) {
+	if e == nil {
+		return time.Time{}, false
+	}
+	if is, _ := m.verdict(m.pools[e.Pool], e.Ask, nil); !is.ever {
 		return time.Time{}, false
 	}
 	if most, _ := m.quotaOf(e, now); e.Ask.need() > most { // when the quota lets it start is not foretold
@@ -52,13 +55,24 @@ func (m *Machine) ahead(e *entry, now time.Time) (all []*entry) {
 	mine := &turn{line: lineOf(&e.Job), e: e}
 	m.rank(mine, now)
 	var before []*turn
-	for l, jobs := range m.pools[e.Pool].lines {
-		for _, one := range jobs {
+	p := m.pools[e.Pool]
+	for l, jobs := range p.lines {
+		for i, one := range jobs {
 			t := &turn{line: l, e: one}
-			if m.rank(t, now) && t.before(mine) && m.ever(e.Pool, one.Ask) {
-				before = append(before, t)
-			} else if !t.before(mine) {
+			ranked := m.rank(t, now)
+			if !t.before(mine) {
 				break // those behind it are younger
+			}
+			if i == 0 { // the first of thousands that never fit: who asks has a small place, which leaves those out
+				if m.hopeless(l, p, nil) {
+					break
+				}
+				if is, _ := m.verdict(p, l.ask, nil); !is.ever {
+					break
+				}
+			}
+			if ranked {
+				before = append(before, t)
 			}
 		}
 	}

@@ -208,26 +208,22 @@ func (m *Machine) never(e *entry) (Reason, bool) {
 
 // place counts who is before a job in its pool, but for those that never start there.
 func (m *Machine) place(e *entry, now time.Time) int {
-	n := 1
-	mine := &turn{line: lineOf(&e.Job), e: e}
+	n, may := 1, verdictsAtOnce
+	p, mine := m.pools[e.Pool], &turn{line: lineOf(&e.Job), e: e}
 	m.rank(mine, now)
-	for l, jobs := range m.pools[e.Pool].lines {
-		t := &turn{line: l, e: jobs[0]}
-		if l != mine.line && m.hopeless(l, e.Pool) {
-			continue
+	for l, jobs := range p.lines {
+		t, before := &turn{line: l, e: jobs[0]}, 0
+		if l != mine.line {
+			m.rank(t, now)
 		}
-		if l == mine.line {
-			at, _ := slices.BinarySearchFunc(jobs, e, older)
-			n += at
-			continue
-		}
-		m.rank(t, now)
 		switch {
-		case t.borrows == mine.borrows && t.priority == mine.priority && t.share == mine.share: // by age
-			at, _ := slices.BinarySearchFunc(jobs, e, older)
-			n += at
+		case l == mine.line || t.level(mine): // by age
+			before, _ = slices.BinarySearchFunc(jobs, e, older)
 		case t.before(mine):
-			n += len(jobs)
+			before = len(jobs)
+		}
+		if before > 0 && (l == mine.line || !m.hopeless(l, p, &may)) {
+			n += before
 		}
 	}
 	return n

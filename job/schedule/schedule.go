@@ -105,7 +105,6 @@ type Machine struct {
 	avoiding map[int64]*running            // those that avoid nodes
 	owned    map[int64]map[string]bool     // the nodes that were made for a job
 	version  uint64                        // goes up with all that changes what fits
-	shape    uint64                        // goes up with nodes, and with those that may come
 	round    uint64                        // goes up with each decision
 	decided  time.Time                     // when the last one was
 	first    uint64                        // its first round
@@ -131,8 +130,8 @@ type pool struct {
 	byAsk   map[Ask]*turns // those of a decision, and memory for the next
 	claims  remembered[[]claim]
 	fresh   remembered[[]Wanted]
-	shape   uint64       // for which never holds
-	never   map[Ask]bool // what is asked for, and whether no node will ever do
+	shape   uint64 // goes up with its nodes, and with those that may come
+	judged  verdicts
 }
 
 // line is where equal jobs of a project wait.
@@ -277,13 +276,17 @@ func (m *Machine) SetQuota(project string, q Quota) {
 
 // SetNode adds a node, or changes one that is there.
 func (m *Machine) SetNode(n Node) {
-	m.shape++
-	m.pool(n.Pool)
+	p := m.pool(n.Pool)
 	i, known := m.byName[n.Name]
 	if !known {
 		i = len(m.nodes)
 		m.nodes, m.free = append(m.nodes, n), append(m.free, room{})
 		m.byName[n.Name] = i
+	}
+	was := m.nodes[i]
+	if was.Closed = n.Closed; !known || was != n {
+		p.shape++
+		m.pool(was.Pool).shape++
 	}
 	m.own(m.nodes[i].For, n.Name, false)
 	m.own(n.For, n.Name, true)
@@ -347,7 +350,7 @@ func (m *Machine) RemoveNode(name string) {
 		return
 	}
 	m.version++
-	m.shape++
+	m.pool(m.nodes[i].Pool).shape++
 	m.own(m.nodes[i].For, name, false)
 	m.nodes, m.free = slices.Delete(m.nodes, i, i+1), slices.Delete(m.free, i, i+1)
 	delete(m.byName, name)

@@ -13,7 +13,7 @@ func (m *Machine) SetSpare(pool string, n, all int, like Node) {
 	if n, all = max(n, 0), max(all, 0); p.spare != n || p.all != all || p.like != like {
 		p.spare, p.all, p.like = n, all, like
 		m.version++
-		m.shape++
+		p.shape++
 	}
 }
 

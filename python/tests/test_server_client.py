@@ -222,6 +222,8 @@ def test_both_spellings_of_what_is_asked(client: Client, tmp_path: Path, monkeyp
             client.submit(["true"], folder=None, **{given: True})
     for given, value, says in (
         ("memory", "much", "memory='much' is no size: give bytes, or a text as '500MiB'"),
+        ("memory", "8", "memory='8' is no size: give bytes, or a text as '500MiB'"),
+        ("memory", float("inf"), "memory=inf is no size: give bytes, or a text as '500MiB'"),
         ("time_limit", "soon", "time_limit='soon' is no time: give seconds, or a text as '90m'"),
     ):
         with pytest.raises(ValueError, match=says):

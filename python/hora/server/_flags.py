@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import re
@@ -76,7 +77,7 @@ def job_number(id: int) -> int:
     """A job's number."""
     try:
         n = int(id)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         n = 0
     if n < 1 or isinstance(id, (bool, float)):
         raise ValueError(f"{id!r} is no number of a job: give job.id, as submit and jobs() answer it")
@@ -84,15 +85,16 @@ def job_number(id: int) -> int:
 
 
 def size(given: int | str) -> int:
-    """Bytes: a number, or a text as 8GiB."""
-    if isinstance(given, (int, float)) and not isinstance(given, bool) and given >= 0:
-        return int(given)
-    found = re.fullmatch(r"\s*([0-9.]+)\s*([a-z]*)\s*", given.lower()) if isinstance(given, str) else None
-    try:
-        if found:
-            return int(float(found[1]) * _SIZES[found[2]])
-    except (KeyError, ValueError):
-        pass
+    """Bytes: a number, or a text as 8GiB; 0 for none. Less than a process begins in lacks its unit."""
+    n = math.nan
+    if isinstance(given, (int, float)) and not isinstance(given, bool):
+        n = float(given)
+    elif isinstance(given, str):
+        found = re.fullmatch(r"\s*([0-9.]+(?:e\+?[0-9]+)?)\s*([a-z]*)\s*", given.lower())
+        with contextlib.suppress(KeyError, ValueError):
+            n = float(found[1]) * _SIZES[found[2]] if found else n
+    if n == 0 or 1 << 20 <= n < 1 << 60:
+        return int(n)
     raise ValueError(f"memory={given!r} is no size: give bytes, or a text as '500MiB' or '8GiB'")
 
 
