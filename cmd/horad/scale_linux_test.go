@@ -92,14 +92,18 @@ func (s *site) filled(n int, write func(tx *sql.Tx, i int) error) {
 	}
 }
 
-// TestALongQueue measures the queue's page, memory and a restart with 100,000 jobs that wait; a small part of them in
-// the ordinary run, which holds it to their number and to what the pages say of them.
+// TestALongQueue measures the queue's page, memory and a restart with 100,000 jobs that wait and 1,000 nodes of which a
+// server knows that is started again; a small part of them in the ordinary run, which holds it to their number and to
+// what the pages say of them.
 func TestALongQueue(t *testing.T) {
-	n := 1600
+	n, nodes := 1600, 50
 	if os.Getenv("HORA_SOAK") == "1" {
-		n = 100_000
+		n, nodes = 100_000, 1000
 	}
 	s := newSite(t, 1)
+	if r := s.hora("pool", "add", "lab"); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
 	blocker := s.submit(shell(1, "sleep 1000"))
 	s.until(blocker.ID, in(job.Running))
 	var wg sync.WaitGroup
@@ -131,13 +135,29 @@ func TestALongQueue(t *testing.T) {
 			}
 		}
 	}
-	begin := time.Now()
 	s.kill()
+	s.joinedBefore(nodes)
+	begin := time.Now()
 	s.up()
 	if a, err := s.client.About(context.Background()); err != nil || a.Queued != want {
 		t.Errorf("after a restart %d jobs wait of %d: %v", a.Queued, want, err)
 	}
-	t.Logf("killed, and answering again after %v, with %d MiB", time.Since(begin), resident(t, s.cmd.Process.Pid))
+	took := time.Since(begin)
+	if all, err := s.client.Nodes(context.Background()); err != nil || len(all) != nodes+1 {
+		t.Errorf("it knows of %d nodes, and not of %d: %v", len(all), nodes+1, err)
+	}
+	t.Logf("killed, and answering again after %v, with %d nodes; then the queue's page takes %v, that of nodes %v, and it has %d MiB",
+		took, nodes+1, s.page("/"), s.page("/nodes"), resident(t, s.cmd.Process.Pid))
+}
+
+// joinedBefore writes nodes of pool lab into the store of a server that is down: the next one waits for them.
+func (s *site) joinedBefore(n int) {
+	s.t.Helper()
+	all := map[string]store.Node{}
+	for i := range n {
+		all[fmt.Sprint("lab-", i)] = store.Node{Pool: "lab", Slots: 8, Memory: 32 << 30}
+	}
+	s.filled(1, func(tx *sql.Tx, _ int) error { return store.SetNodes(tx, all) })
 }
 
 // TestManyRuns measures pages over runs with many metrics: 1,000 with 25 of 2,000 points, ten of them in the ordinary
