@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -73,6 +74,9 @@ func (p *program) userAddCommand() *cobra.Command {
 			"  hora token new --user ana            # what ana logs in with",
 		Args: oneUser("add"),
 		RunE: func(c *cobra.Command, args []string) error {
+			if roles := []string{"viewer", "member", "admin"}; !slices.Contains(roles, role) {
+				return usageError{fmt.Errorf("--role: %q is none of %s: give one of them", role, strings.Join(roles, ", "))}
+			}
 			in, err := where(project, all, "hora user add")
 			if err != nil {
 				return err

@@ -572,7 +572,7 @@ func TestPeopleByCommands(t *testing.T) {
 		{"user add ana --project vision", "ana is member of project vision\n", "", 0},
 		{"user add ana --all --role viewer", "ana is viewer of all projects, member of project vision\n", "", 0},
 		{"user add ana", "", "hora user add was not told where: give --project P, or --all", 2},
-		{"user add ana --project p --role boss", "", `role: "boss" is none of viewer, member, admin`, 1},
+		{"user add ana --project p --role boss", "", `role: "boss" is none of viewer, member, admin`, 2},
 		{"user add", "", "takes a user's name", 2},
 		{"user remove bob", "", "there is no user bob: hora user list has those that there are", 1},
 		{"token new --user bob", "", "there is no user bob: hora user add bob", 1},

@@ -43,6 +43,8 @@ func TestWhatCommandsSay(t *testing.T) {
 		{"user remove ana --project vision", 0, "ana is without a role now\n"},
 		{"user remove ana", 0, "ana is removed, with all roles and tokens\n"},
 		{"webhook add http://127.0.0.1:1/x", 0, "webhook 1 hears"},
+		{"webhook add ftp://x", 1, `"ftp://x" is no address of a webhook: write it as https://HOST/PATH`},
+		{"user add ben --role king", 2, `--role: "king" is none of viewer, member, admin`},
 		{"webhook remove 1", 0, "webhook 1 is removed\n"},
 		{"secret remove X", 1, "project default has no secret X: hora secret list --project default has those that there are\n"},
 		{"pool add two --provider local --max 1 --node cores=1", 0, "pool two: 0 to 1 node"},

@@ -12,7 +12,7 @@ import (
 // Webhook is an address that hears of jobs.
 type Webhook struct {
 	ID        int64       `json:"id,omitempty" doc:"the server says it"`
-	URL       string      `json:"url" minLength:"8" maxLength:"2000" doc:"https, or http on the loopback"`
+	URL       string      `json:"url" minLength:"1" maxLength:"2000" doc:"https, or http on the loopback"`
 	States    []job.State `json:"states,omitempty" maxItems:"7" enum:"queued,preparing,running,paused,finished,failed,cancelled" doc:"what it hears of; finished, failed and cancelled when left out"`
 	Project   string      `json:"project,omitempty" maxLength:"200" doc:"only jobs of this project"`
 	Secret    string      `json:"secret,omitempty" doc:"with which deliveries are signed; the server says it once, when the webhook is added"`
