@@ -282,7 +282,7 @@ func parseSize(text string) (int64, error) {
 func parseMemory(text string) (int64, error) {
 	const least = 1 << 20
 	n, err := parseSize(text)
-	if err == nil && n < least {
+	if _, bare := strconv.ParseFloat(strings.TrimSpace(text), 64); err == nil && bare == nil && n < least {
 		err = fmt.Errorf("%q is less than any process needs: say the unit, as in 500MiB or 8GiB", text)
 	}
 	return n, err

@@ -223,6 +223,7 @@ def test_both_spellings_of_what_is_asked(client: Client, tmp_path: Path, monkeyp
     for given, value, says in (
         ("memory", "much", "memory='much' is no size: give bytes, or a text as '500MiB'"),
         ("memory", "8", "memory='8' is no size: give bytes, or a text as '500MiB'"),
+        ("memory", "0.1b", "memory='0.1b' is no size: give bytes, or a text as '500MiB'"),
         ("memory", float("inf"), "memory=inf is no size: give bytes, or a text as '500MiB'"),
         ("time_limit", "soon", "time_limit='soon' is no time: give seconds, or a text as '90m'"),
     ):

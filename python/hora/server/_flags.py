@@ -85,15 +85,15 @@ def job_number(id: int) -> int:
 
 
 def size(given: int | str) -> int:
-    """Bytes: a number, or a text as 8GiB; 0 for none. Less than a process begins in lacks its unit."""
-    n = math.nan
+    """Bytes: a number, or a text as 8GiB; 0 for none. A number that no process begins in lacks its unit."""
+    n, least = math.nan, 1 << 20
     if isinstance(given, (int, float)) and not isinstance(given, bool):
         n = float(given)
     elif isinstance(given, str):
         found = re.fullmatch(r"\s*([0-9.]+(?:e\+?[0-9]+)?)\s*([a-z]*)\s*", given.lower())
         with contextlib.suppress(KeyError, ValueError):
-            n = float(found[1]) * _SIZES[found[2]] if found else n
-    if n == 0 or 1 << 20 <= n < 1 << 60:
+            n, least = (float(found[1]) * _SIZES[found[2]], 1 if found[2] else least) if found else (n, least)
+    if n == 0 or least <= n < 1 << 60:
         return int(n)
     raise ValueError(f"memory={given!r} is no size: give bytes, or a text as '500MiB' or '8GiB'")
 
