@@ -2,9 +2,13 @@
 and the first goes on."""
 
 import shutil
+from pathlib import Path
 
-import beside
 import pytest
+
+import hora
+
+HERE = Path(hora.__file__).parent  # with the library, as it is installed
 
 PROGRAM = """
 import sys
@@ -67,6 +71,6 @@ print("well", flush=True)
 
 @pytest.mark.parametrize("framework", ["tensorflow", "jax"])
 def test_two_copies_in_one_process(run, tmp_path, framework):
-    shutil.copytree(beside.PYTHON / "hora", tmp_path / "other" / "hora", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(HERE, tmp_path / "other" / "hora", ignore=shutil.ignore_patterns("__pycache__"))
     done = run(PROGRAM, args=(str(tmp_path / "other"), framework), timeout=60)
     assert done.stdout.count("well") == 2, done.stdout + done.stderr
