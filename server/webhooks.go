@@ -160,10 +160,13 @@ func (s *Server) deliverOne(ctx context.Context, w *client.Webhook, d *store.Del
 	if err != nil {
 		again := now.Add(pauses[min(d.Tries, len(pauses)-1)])
 		text := err.Error()
-		if d.Tries+1 >= triesMost {
+		last := d.Tries+1 >= triesMost
+		if last {
 			again, text = time.Time{}, fmt.Sprintf("given up after %v: %s", keepTrying, text)
 		}
-		s.log.Warn("call a webhook", "webhook", w.ID, "delivery", d.ID, "error", text)
+		if d.Tries == 0 || last { // a receiver that is away for a day is one line a delivery, not one a try
+			s.log.Warn("call a webhook", "webhook", w.ID, "delivery", d.ID, "error", text)
+		}
 		write = func(tx *sql.Tx) error { return store.Undelivered(tx, d, text, again) }
 	}
 	if err := s.store.Do(ctx, write); err != nil && ctx.Err() == nil {

@@ -1,11 +1,13 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -45,7 +47,8 @@ func TestDeliveriesAndClocks(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	s := &Server{store: st, hooks: newWebhooks(), log: slog.New(slog.DiscardHandler)}
+	var log bytes.Buffer
+	s := &Server{store: st, hooks: newWebhooks(), log: slog.New(slog.NewTextHandler(&log, nil))}
 	s.now = func() time.Time { return now }
 	news := make(chan struct{})
 	ended := make(chan struct{})
@@ -70,7 +73,11 @@ func TestDeliveriesAndClocks(t *testing.T) {
 	}
 	news <- struct{}{}
 	heard("msg_2")
-	heard("msg_2") // at once, since this machine's own clock is right
+	heard("msg_2")     // at once, since this machine's own clock is right
+	news <- struct{}{} // the second try has been noted
 	cancel()
 	<-ended
+	if n := strings.Count(log.String(), "call a webhook"); n != 1 {
+		t.Errorf("two tries that failed are %d lines of the log, not 1:\n%s", n, log.String())
+	}
 }

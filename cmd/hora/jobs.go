@@ -217,11 +217,7 @@ func newest(
 func (p *program) jobCommand() *cobra.Command {
 	asJSON := false
 	c := p.onJob("job ID", "show one job, why it waits, and its story", func(ctx context.Context, s *client.Client, id int64, _ []string) error {
-		j, err := s.Job(ctx, id)
-		if err != nil {
-			return err
-		}
-		story, err := s.Happenings(ctx, id)
+		j, story, err := withStory(ctx, s, id)
 		if err != nil {
 			return err
 		}
@@ -381,13 +377,20 @@ func (p *program) logsCommand() *cobra.Command {
 	return c
 }
 
-// nothingWritten says why there are no lines of a job to show.
-func (p *program) nothingWritten(ctx context.Context, s *client.Client, id int64, rank int, since string) error {
+// withStory is a job and what has happened to it.
+func withStory(ctx context.Context, s *client.Client, id int64) (client.Job, []client.Happening, error) {
 	j, err := s.Job(ctx, id)
 	if err != nil {
-		return err
+		return j, nil, err
 	}
 	story, err := s.Happenings(ctx, id)
+	return j, story, err
+}
+
+// nothingWritten says why there are no lines of a job to show. To ask for a rank that the job never has is an error, as
+// a wrong number of a job is one.
+func (p *program) nothingWritten(ctx context.Context, s *client.Client, id int64, rank int, since string) error {
+	j, story, err := withStory(ctx, s, id)
 	if err != nil {
 		return err
 	}
@@ -404,11 +407,10 @@ func (p *program) nothingWritten(ctx context.Context, s *client.Client, id int64
 	}
 	text := "nothing " + of + " is there"
 	switch {
+	case rank >= ranks && ranks == 1:
+		return fmt.Errorf("job %d has no rank %d: its only one is 0", id, rank)
 	case rank >= ranks:
-		text = fmt.Sprintf("it has no rank %d: its ranks are 0 to %d", rank, ranks-1)
-		if ranks == 1 {
-			text = fmt.Sprintf("it has no rank %d: its only one is 0", rank)
-		}
+		return fmt.Errorf("job %d has no rank %d: its ranks are 0 to %d", id, rank, ranks-1)
 	case slices.ContainsFunc(story, func(h client.Happening) bool {
 		return h.Kind == "removed" && strings.HasPrefix(h.Text, "what it wrote")
 	}):

@@ -144,7 +144,7 @@ func readSubmission(table []job.Field, argv []string) (s *submission, help bool,
 			err = s.set(name, value)
 		}
 		if err != nil {
-			return nil, false, fmt.Errorf("--%s: %w", name, err)
+			return nil, false, fmt.Errorf("%s: %w", flagNames(f), err)
 		}
 	}
 	return s, false, nil

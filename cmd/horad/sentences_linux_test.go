@@ -32,10 +32,11 @@ func TestWhatCommandsSay(t *testing.T) {
 		code int
 		says string // of both streams
 	}{
-		{"logs 1 --rank 9", 0, "hora: job 1: it has no rank 9: its only one is 0\n"},
+		{"logs 1 --rank 9", 1, "job 1 has no rank 9: its only one is 0\n"},
 		{"logs 1 --rank 0", 0, "hora: job 1: nothing of its rank 0 is there yet; runs with 1 slot on " + host + "\n"},
 		{"logs 2", 0, "hora: job 2: nothing of it is there yet; waits: first in pool default: needs 1 slot, none is free; job 1 runs without a time limit\n"},
 		{"submit --call f true", 2, "hora: --call is of hora run alone"},
+		{"submit -np x true", 2, `-np, --num-proc: "x" is not a whole number from 1 to 1048576`},
 		{"submit --results d true", 2, "hora: --results is of hora run alone"},
 		{"quota nobody --slots 1", 0, "hora: nothing of project nobody runs, waits or has run yet: hora projects lists those that there are\n"},
 		{"quota default --share 0", 2, "--share 0 is no weight: give a number above 0"},

@@ -154,7 +154,7 @@ func (v *serving) forBrowsers(out io.Writer, address, token string) string {
 	if console.Width(out) > 0 {
 		return fmt.Sprintf("hora: in a browser: %s/?token=%s", bare, token)
 	}
-	return fmt.Sprintf("hora: in a browser: %s/?token= and what is in %s", bare, filepath.Join(v.dir, tokenFile))
+	return fmt.Sprintf("hora: in a browser: %s, with the token in %s", bare, filepath.Join(v.dir, tokenFile))
 }
 
 // user is whom jobs on this machine run as; nil for the server's own user. The folders of jobs are made for that user.
