@@ -256,7 +256,7 @@ def predicted(frame, names, what, width, path):
 
     def nothing(batches: Iterator[tuple[pd.Series, ...]]) -> Iterator[pd.Series]:
         for columns in batches:
-            yield pd.Series(np.zeros(len(columns[0])))
+            yield pd.Series(np.zeros(len(columns[0] if isinstance(columns, tuple) else columns)))
 
     once, free = (F.pandas_udf(f, "double") for f in (iterated, nothing))
 

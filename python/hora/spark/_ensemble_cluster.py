@@ -6,18 +6,22 @@ from __future__ import annotations
 import pickle
 import secrets
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..errors import HoraError
-from . import _frames, _local, _members, _packages, _plan, _stages, _travel, _votes, _work
+from . import _cluster, _frames, _local, _members, _packages, _plan, _stages, _travel, _votes, _work
 from ._ensemble import check_label, validation_rows, why_empty
 from ._tables import Columns, Layout, need, tell_nans
 
 _WHO = _plan.WHO
 _PLACE = "hora_place"
 _FEW = 50_000  # rows up to which they are dealt exactly; more are dealt in turn by each task
+_TOGETHER = 8  # members that one task fits, one after another: Spark takes 0.1 s for a task, whatever that does
+_FEW_MEMBERS = 16  # up to which each has a task of its own
+_TASK_BYTES = 64 << 20  # of rows that one task gets together; where a member has more, it has a task of its own
 _VALUES = 500  # of a column to split by, up to which the driver deals them; more are dealt by the cluster
 _HOME, _VALUE, _COUNT = "hora_home", "hora_value", "hora_count"
 _AT_ONCE = 64  # rows of 256 KiB in one batch
@@ -53,12 +57,13 @@ def fit(base: Any, settings: dict[str, Any], frame: Any, progress: Callable[[int
     task = _work.Task(blob, layout, label, settings["vote"], settings["weight"], subsets, validation)
     seen = [n for n in wanted if n in (*features, label, *extra)]
     many = len(merged)
+    tasks = _tasks(spark, many, rows * (many if by == "columns" else 1) * _row_bytes(frame, looked.widths))
+    training, homes = _placed_in(training, many, tasks)
     heard = None if progress is None else (lambda done: progress(done, many))
     count = _frames.Count(spark, heard, 1)
-    job = make(pickle.dumps((task, seen), protocol=5), secrets.token_hex(8), count.accumulator)
-    placed = training.repartition(many, _PLACE) if _PLACE in training.columns else training.repartition(many)
+    job = make(pickle.dumps((task, seen, homes), protocol=5), secrets.token_hex(8), count.accumulator)
     try:
-        got = placed.mapInArrow(job, "part long, piece long, bytes binary").collect()
+        got = training.mapInArrow(job, "part long, piece long, bytes binary").collect()
     except Exception as e:
         told = _frames.explained(e, _WHO)
         if told is e:
@@ -68,6 +73,43 @@ def fit(base: Any, settings: dict[str, Any], frame: Any, progress: Callable[[int
     for outcome, m in zip(outcomes, merged, strict=True):
         outcome["partition"], outcome["merged"] = m[0], m if len(m) > 1 else []
     return _votes.assemble(outcomes, settings, layout, None if validation is None else validation[label])
+
+
+@dataclass
+class Homes:
+    """Which members' rows come to which task: every tasks-th to one."""
+
+    many: int
+    tasks: int
+    places: list[int] | None  # the number that each member's rows bear; None where they bear none
+
+
+def _tasks(spark: Any, many: int, size: int) -> int:
+    """How many tasks fit the members: few of them where the members are small, and as many to each slot."""
+    if many <= _FEW_MEMBERS:
+        return many
+    slots = max(1, _cluster.slots(spark) or _cluster.default_tasks(spark))
+    turns = -(-many // (slots * _TOGETHER))
+    return min(many, max(slots * turns, -(-size // _TASK_BYTES)))
+
+
+def _row_bytes(frame: Any, widths: dict[str, int]) -> int:
+    return sum(
+        64 if type(f.dataType).__name__ in ("StringType", "BinaryType") else 8 * widths.get(f.name, 1)
+        for f in frame.schema.fields
+    )
+
+
+def _placed_in(frame: Any, many: int, tasks: int) -> tuple[Any, Homes]:
+    """The frame in one partition a task, with all rows of a member in one of them."""
+    if _PLACE not in frame.columns:
+        tasks = next(t for t in range(tasks, many + 1) if many % t == 0)  # so that all members get as many rows
+        return frame.repartition(tasks), Homes(many, tasks, None)
+    found = places(many, tasks)
+    from pyspark.sql import functions as F
+
+    numbers = F.element_at(F.array(*[F.lit(p) for p in found]), (F.col(_PLACE) + 1).cast("int"))
+    return frame.withColumn(_PLACE, numbers).repartition(tasks, _PLACE), Homes(many, tasks, found)
 
 
 def _outcomes(got: Sequence[Any], many: int) -> list[dict[str, Any]]:
@@ -97,24 +139,55 @@ def make(given: bytes, run: str, count: Any) -> Any:
 
 
 def in_task(given: bytes, run: str, count: Any, batches: Any) -> Any:
-    """Fits the part that this task's rows are and gives it as rows of 256 KiB."""
+    """Fits the parts that this task's rows are, one after another, and gives each as rows of 256 KiB."""
     import os
     import tempfile
 
     import pyarrow as pa
     from pyspark import TaskContext
 
-    from ._tables import columns_of
-
     held = [b for b in batches if b.num_rows]
     if not held:
         return
     table = pa.Table.from_batches(held)
-    part = TaskContext.get().partitionId()  # type: ignore[union-attr]
-    task, seen = pickle.loads(given)
+    del held
+    task, seen, homes = pickle.loads(given)
     folder = os.path.join(tempfile.gettempdir(), f"hora-ensemble-{os.getuid()}-{run}")
+    for part, its in parted(table, homes, TaskContext.get().partitionId()):  # type: ignore[union-attr]
+        rows = list(_stages.pieces([(part, _fitted(task, part, its.select(seen), folder))]))
+        if count is not None:
+            count.add((1,))
+        for at in range(0, len(rows), _AT_ONCE):
+            number, piece, data = zip(*rows[at : at + _AT_ONCE], strict=True)
+            yield pa.RecordBatch.from_arrays(
+                [pa.array(number, pa.int64()), pa.array(piece, pa.int64()), pa.array(data, pa.binary())],
+                names=["part", "piece", "bytes"],
+            )
+
+
+def parted(table: Any, homes: Homes, at: int) -> Any:
+    """The members that a task's rows are of, each with its rows."""
+    if homes.places is None:  # any rows will do: they are dealt in turn
+        mine = range(at, homes.many, homes.tasks)
+        for i, part in enumerate(mine):
+            its = table if len(mine) == 1 else table.take(np.arange(i, table.num_rows, len(mine)))
+            if its.num_rows:
+                yield part, its
+        return
+    part_of = {place: part for part, place in enumerate(homes.places)}
+    numbers = table.column(_PLACE).to_numpy()
+    found = np.unique(numbers)
+    for number in found:
+        its = table if len(found) == 1 else table.take(np.flatnonzero(numbers == number))
+        yield part_of[int(number)], its
+
+
+def _fitted(task: Any, part: int, table: Any, folder: str) -> bytes:
+    """What the driver is sent of a member."""
+    from ._tables import columns_of
+
     try:
-        columns = columns_of(table.select(seen), None, _WHO)
+        columns = columns_of(table, None, _WHO)
         check_label(columns, task.label)
     except Exception as e:
         outcome: dict[str, Any] = {"partition": part, "rows": table.num_rows, "error": _work.say(e)}
@@ -125,15 +198,7 @@ def in_task(given: bytes, run: str, count: Any, batches: Any) -> Any:
                 _work.tell_first(folder, _work.at_once(outcome, 1 << 20))
     blob = outcome.pop("blob", b"")
     head = pickle.dumps(outcome, protocol=5)
-    rows = list(_stages.pieces([(part, len(head).to_bytes(8, "little") + head + blob)]))
-    if count is not None:
-        count.add((1,))
-    for at in range(0, len(rows), _AT_ONCE):
-        number, piece, data = zip(*rows[at : at + _AT_ONCE], strict=True)
-        yield pa.RecordBatch.from_arrays(
-            [pa.array(number, pa.int64()), pa.array(piece, pa.int64()), pa.array(data, pa.binary())],
-            names=["part", "piece", "bytes"],
-        )
+    return len(head).to_bytes(8, "little") + head + blob
 
 
 def _layout(frame: Any, features: Sequence[str], widths: dict[str, int]) -> Layout:
@@ -190,14 +255,14 @@ def collected(frame: Any) -> Columns | None:
 
 
 def _deal(frame: Any, settings: dict[str, Any], rows: int) -> tuple[Any, list[list[int]]]:
-    """The frame with the place of each row's member, or without where rows go in turn; and which partitions each member
-    is of."""
+    """The frame with the number of each row's member, or without where rows go in turn; and which partitions each
+    member is of."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     n, by, least = settings["n"], settings["by"], settings["min_rows"]
     if by == "columns":
-        everywhere = F.explode(F.array(*[F.lit(p) for p in places(n)]))
+        everywhere = F.explode(F.array(*[F.lit(p) for p in range(n)]))
         return frame.withColumn(_PLACE, everywhere), [[i] for i in range(n)]
     if by in ("rows", "both"):
         counts = [rows // n + (i < rows % n) for i in range(n)]
@@ -210,12 +275,12 @@ def _deal(frame: Any, settings: dict[str, Any], rows: int) -> tuple[Any, list[li
             )
             - 1
         )
-        return frame.withColumn(_PLACE, _placed(F.pmod(at, F.lit(len(merged))), len(merged))), merged
+        return frame.withColumn(_PLACE, F.pmod(at, F.lit(len(merged)))), merged
     frame, home, counts = _homes(frame, by, n)
     merged = _plan.merge(counts, least, why_empty(by, rows))
     member = {p: i for i, m in enumerate(merged) for p in m}
     members = F.element_at(F.array(*[F.lit(member.get(p, 0)) for p in range(n)]), (home + 1).cast("int"))
-    return frame.withColumn(_PLACE, _placed(members, len(merged))).drop(_HOME), merged
+    return frame.withColumn(_PLACE, members).drop(_HOME), merged
 
 
 def _homes(frame: Any, by: str, n: int) -> tuple[Any, Any, list[int]]:
@@ -248,15 +313,18 @@ def _placed(members: Any, many: int) -> Any:
     return F.element_at(F.array(*[F.lit(p) for p in places(many)]), (members + 1).cast("int"))
 
 
-def places(many: int) -> list[int]:
-    """For each of many partitions a number that Spark's hash takes there, so that one partition is one member's and no
-    other's."""
+def places(many: int, tasks: int = 0) -> list[int]:
+    """For each of many members a number of its own that Spark's hash takes to the partition of its turn among tasks of
+    them; without tasks each has a partition that is no other's."""
+    tasks = tasks or many
     found = [-1] * many
+    least = list(range(tasks))  # of each partition's members the first that has no number
     left, number = many, 0
     while left:
-        at = _murmur(number) % many
-        if found[at] < 0:
-            found[at] = number
+        at = _murmur(number) % tasks
+        if least[at] < many:
+            found[least[at]] = number
+            least[at] += tasks
             left -= 1
         number += 1
     return found

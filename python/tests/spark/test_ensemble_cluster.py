@@ -60,6 +60,53 @@ def test_each_place_is_a_partition_of_its_own(spark):
     assert [got[p] for p in places(many)] == list(range(many))
 
 
+def remembering(columns):
+    from sklearn.tree import DecisionTreeClassifier
+
+    model = DecisionTreeClassifier(max_depth=2).fit(columns["x"][:, None], columns["label"])
+    model.seen = columns["x"].tolist()
+    return model
+
+
+@pytest.mark.parametrize("how", ["rows", "in turn", pytest.param("home", marks=longer)])
+def test_a_task_fits_several_small_members(how, spark, monkeypatch):
+    """Forty members are not forty tasks, and each has just its own rows, in the members' order."""
+    told = []
+    count = _ensemble_cluster._tasks
+    monkeypatch.setattr(_ensemble_cluster, "_tasks", lambda *a: told.append(count(*a)) or told[-1])
+    if how == "in turn":
+        monkeypatch.setattr(_ensemble_cluster, "_FEW", 0)
+    many = 1200
+    frame = spark.range(many, numPartitions=4).selectExpr(
+        "cast(id as double) as x", "cast(id div 40 % 2 as int) as label", "cast(id % 40 as int) as home"
+    )
+    settings = {"by": "home"} if how == "home" else {}
+    model = PartitionEnsemble(remembering, n=40, features="x", vote="hard", **settings).fit(frame)
+    assert 40 / 8 <= told[0] < 40, told
+    assert [r["partition"] for r in model.report] == list(range(40))
+    seen = [m.seen for m in model.models]
+    assert sorted(x for xs in seen for x in xs) == list(range(many))
+    sizes = [len(xs) for xs in seen]
+    assert [r["rows"] for r in model.report] == sizes
+    if how == "in turn":
+        assert 25 <= min(sizes) and max(sizes) <= 35, sizes
+    else:
+        assert sizes == [30] * 40
+    if how == "home":
+        assert [{x % 40 for x in xs} for xs in seen] == [{i} for i in range(40)]
+
+
+def test_how_many_tasks_members_take(monkeypatch):
+    monkeypatch.setattr(_ensemble_cluster._cluster, "slots", lambda spark: 4)
+    small, large = 1 << 20, 1 << 34
+    assert [_ensemble_cluster._tasks(None, many, small) for many in (1, 16, 17, 100, 1000)] == [1, 16, 4, 16, 128]
+    assert _ensemble_cluster._tasks(None, 100, large) == 100  # 160 MiB each
+    for many, tasks in ((100, 16), (23, 7), (5, 5)):
+        taken = places(many, tasks)
+        assert len(set(taken)) == many
+        assert [_ensemble_cluster._murmur(p) % tasks for p in taken] == [i % tasks for i in range(many)]
+
+
 def test_a_cluster_fits_the_parts_of_a_frame(spark, frame, rows):
     from pyspark.sql import functions as F
 
