@@ -211,6 +211,7 @@ func (f *follower) declare(tell bool) error {
 	if err != nil {
 		return err
 	}
+	g.Tell = tell
 	return f.back.Start(f.until, g)
 }
 

@@ -117,6 +117,11 @@ func TestAnElasticJobOnPods(t *testing.T) {
 		t.Fatalf("the first job has not given anything away, and the other is %s", j.State)
 	}
 	g.commits()
+	c.with(func() {
+		if !g.is.Tell {
+			t.Error("a back end that has lost it would start it again: it was to be told something alone")
+		}
+	})
 	c.gang(other, 1).exit(0)
 	s.ends(other, job.Finished)
 	g.shares(client.Share{Node: "zone", Slots: 4})

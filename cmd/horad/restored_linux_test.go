@@ -20,12 +20,23 @@ import (
 // TestARestoredServerBeginsAnew: what ran when the backup was made is gone with its machine. Its attempt counts as
 // lost, and what the next one writes is there from its first line on.
 func TestARestoredServerBeginsAnew(t *testing.T) {
-	s := newSite(t, 1)
+	t.Run("one that keeps its size", func(t *testing.T) { beginsAnew(t, 0) })
+	t.Run("one that is told its size", func(t *testing.T) { beginsAnew(t, 1) })
+}
+
+func beginsAnew(t *testing.T, minNP int) {
+	s := newSite(t, 2)
 	const lines = 6
-	j := s.submit(shell(1, fmt.Sprintf(`for i in $(seq %d)
+	d := shell(1, fmt.Sprintf(`if [ $HORA_RANK = 0 ]
+then for i in $(seq %d)
 do echo line $i of attempt $HORA_SERVER_ATTEMPT; sleep 0.02
 done
-[ $HORA_SERVER_ATTEMPT -gt 1 ] || sleep 600`, lines)))
+fi
+[ $HORA_SERVER_ATTEMPT -gt 1 ] || sleep 600`, lines))
+	if minNP > 0 {
+		d.Spec.NP, d.Spec.MinNP = 2, minNP
+	}
+	j := s.submit(d)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	have := 0
@@ -44,7 +55,7 @@ done
 	s.kill()
 	s.cmd = nil
 	s.killKeeper("1.1")
-	s = newSiteIn(t, restored, 1)
+	s = newSiteIn(t, restored, 2)
 	j = s.until(j.ID, ended)
 	j, err := s.client.Job(context.Background(), j.ID)
 	if err != nil || j.State != job.Finished || len(j.Attempts) != 2 {

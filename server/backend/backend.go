@@ -53,6 +53,7 @@ type Gang struct {
 	Secrets  map[string][]byte
 	Lent     map[string]string // keys to storage, by the names of their variables
 	Token    string            // with which the job asks the server about itself
+	Tell     bool              // it runs: it is told what it may have now, and begins nowhere
 }
 
 // Ref names an attempt and where it is: its pool, and the nodes there, the first of its shares first.

@@ -37,7 +37,7 @@ func (f *Fleet) here(name string) bool {
 func toldTo(g *backend.Gang) node.Gang {
 	return node.Gang{
 		Job: g.Job, Attempt: g.Attempt, Document: g.Document, Shares: backend.Slots(g.Shares), Code: g.Code,
-		Outputs: g.Outputs, Secrets: g.Secrets, Lent: g.Lent, Token: g.Token,
+		Outputs: g.Outputs, Secrets: g.Secrets, Lent: g.Lent, Token: g.Token, Tell: g.Tell,
 	}
 }
 

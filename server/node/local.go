@@ -43,6 +43,7 @@ type Gang struct {
 	Secrets  map[string][]byte
 	Lent     map[string]string // keys to storage, by the names of their variables
 	Token    string            // with which the job asks the server about itself
+	Tell     bool              // it runs here: it is told its slots, and where nothing of it is left none begins
 }
 
 // Part is what one node has of a gang on several.
@@ -95,7 +96,8 @@ func (l *Local) Folder(job int64, attempt int) string {
 }
 
 // Start starts an attempt, or, where it runs already, tells it how many slots it has now. To start one twice is to
-// start it once.
+// start it once. One that is only told something is not started: what a node has nothing of any more is lost, and begins
+// as another attempt.
 func (l *Local) Start(g Gang) error {
 	dir := l.Folder(g.Job, g.Attempt)
 	defer l.turn(dir)()
@@ -143,6 +145,9 @@ func (l *Local) turn(dir string) (over func()) {
 // ready sees to it that an attempt that has not begun has its folder, and tells one that has how many slots it has.
 func (l *Local) ready(dir string, g Gang, n int) (bool, error) {
 	if _, err := os.Stat(filepath.Join(dir, jobFile)); err != nil {
+		if g.Tell { // who watches it finds that it is gone
+			return false, nil
+		}
 		return true, l.prepare(dir, g, n)
 	}
 	begun, exit, err := lastRecords(dir)
@@ -160,7 +165,7 @@ func (l *Local) ready(dir string, g Gang, n int) (bool, error) {
 	case begun:
 		return false, tell(dir, order{Slots: n})
 	}
-	return true, nil
+	return !g.Tell, nil
 }
 
 // prepare makes an attempt's folder; job.json is its last file, so that half a folder is made anew.

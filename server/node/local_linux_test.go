@@ -16,6 +16,31 @@ import (
 	"hora/server/snapshot"
 )
 
+// TestWhatIsToldBeginsNothing: a server that was restored, or a node whose folder was emptied, tells an elastic job its
+// slots where nothing of it is left. It began there again as the same attempt, whose first lines then counted as had.
+func TestWhatIsToldBeginsNothing(t *testing.T) {
+	l := &Local{Dir: t.TempDir(), Hora: "/bin/false"}
+	g := Gang{Job: 1, Attempt: 1, Tell: true}
+	if err := l.Start(g); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(l.Folder(1, 1)); err == nil {
+		t.Error("it has a folder now")
+	}
+	if err := os.MkdirAll(l.Folder(1, 1), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(l.Folder(1, 1), jobFile), []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Start(g); err != nil {
+		t.Error(err)
+	}
+	if len(l.alive) > 0 {
+		t.Error("what has not begun was started by being told something")
+	}
+}
+
 // TestStartsOfOneAttemptTakeTurns: an elastic job is told of more slots while its folder is made. Both starts made it
 // anew, and one of them found the folder gone under its hands.
 func TestStartsOfOneAttemptTakeTurns(t *testing.T) {
