@@ -241,12 +241,29 @@ func (s *Server) seen(l *live) client.Job {
 	switch j.State {
 	case job.Paused:
 		j.Reason = &client.Reason{Code: "paused", Text: fmt.Sprintf("it is paused: hora resume %d lets it queue", j.ID)}
+	case job.Running, job.Preparing:
+		if away := s.awayOf(j.Shares); away != "" && !j.Stopping {
+			j.Reason = &client.Reason{Code: codeAway, Text: away + ": the job goes on when that is back, and counts as lost when nothing is heard of it for too long"}
+		}
 	case job.Queued:
 		if r, ok := s.machine.Why(j.ID, s.now()); ok {
 			j.Reason = &client.Reason{Code: r.Code, Text: r.Text, Place: r.Place, Start: r.Start}
 		}
 	}
 	return j
+}
+
+// codeAway is the reason of a job that runs where nothing is heard of it for now.
+const codeAway = "away"
+
+// awayOf names the first of the nodes that is away; in the loop.
+func (s *Server) awayOf(all []client.Share) string {
+	for _, x := range all {
+		if s.machine.Away(x.Node) {
+			return "node " + x.Node + " is away"
+		}
+	}
+	return ""
 }
 
 // foreseen also says when a job is expected to start; in the loop.

@@ -35,6 +35,8 @@ func standing(j *client.Job) string {
 		return j.Reason.Text
 	case j.Stopping:
 		return "it was told to end"
+	case (j.State == job.Preparing || j.State == job.Running) && j.Reason != nil:
+		return "runs with " + onNodes(j.Shares) + "; " + j.Reason.Text
 	case j.State == job.Preparing:
 		return "its environment is made, with " + onNodes(j.Shares)
 	case j.State == job.Running:

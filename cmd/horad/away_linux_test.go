@@ -119,3 +119,44 @@ func TestANodeByName(t *testing.T) {
 	s.hora("cancel", "4")
 	s.until(4, ended)
 }
+
+// TestAJobWhoseNodeIsAwaySaysSo: it runs, as far as anybody knows; that nothing is heard of it is said beside.
+func TestAJobWhoseNodeIsAwaySaysSo(t *testing.T) {
+	s := newSite(t, 1)
+	if r := s.hora("pool", "add", "lab"); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	one := s.joining("one", "lab")
+	gate := filepath.Join(t.TempDir(), "gate")
+	d := shell(1, "until [ -e "+gate+" ]; do sleep 0.05; done")
+	d.Pool = "lab"
+	j := s.submit(d)
+	s.until(j.ID, in(job.Running))
+	if got, err := s.client.Job(context.Background(), j.ID); err != nil || got.Reason != nil {
+		t.Errorf("it runs where all is well: %+v, %v", got.Reason, err)
+	}
+	if err := one.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = one.Wait()
+	s.eventually("the job's node is away", func() bool {
+		got, err := s.client.Job(context.Background(), j.ID)
+		return err == nil && got.State == job.Running && got.Reason != nil && got.Reason.Code == "away"
+	})
+	for _, args := range [][]string{{"jobs"}, {"job", "1"}} {
+		if r := s.hora(args...); !strings.Contains(r.out, "node one is away: the job goes on when that is back") {
+			t.Errorf("hora %v: %+v", args, r)
+		}
+	}
+	s.joining("one", "lab")
+	s.eventually("it is back", func() bool {
+		got, err := s.client.Job(context.Background(), j.ID)
+		return err == nil && got.State == job.Running && got.Reason == nil
+	})
+	if err := os.WriteFile(gate, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if j := s.until(j.ID, ended); j.State != job.Finished {
+		t.Errorf("%+v", j)
+	}
+}

@@ -185,8 +185,7 @@ func (v rooms) open() {
 // shut says whether some of the nodes of shares are closed now.
 func (m *Machine) shut(shares []Share) bool {
 	return slices.ContainsFunc(shares, func(s Share) bool {
-		i, known := m.byName[s.Node]
-		return known && m.nodes[i].Closed
+		return m.Away(s.Node)
 	})
 }
 

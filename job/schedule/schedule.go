@@ -294,6 +294,12 @@ func (m *Machine) SetNode(n Node) {
 	m.count(i)
 }
 
+// Away reports whether a node is closed for now.
+func (m *Machine) Away(node string) bool {
+	i, known := m.byName[node]
+	return known && m.nodes[i].Closed
+}
+
 // own notes whose a node is that was made for one job.
 func (m *Machine) own(owner int64, node string, is bool) {
 	switch {

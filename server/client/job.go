@@ -70,9 +70,9 @@ func Shown(all []Share) []Share {
 	return shown
 }
 
-// Reason is why a job waits.
+// Reason is why a job waits, or is not heard of while it runs.
 type Reason struct {
-	Code  string    `json:"code" doc:"slots, turn, room, quota, never, nodes, next or paused"`
+	Code  string    `json:"code" doc:"slots, turn, room, quota, never, nodes, next or paused; away of one that runs where nothing is heard of it for now"`
 	Text  string    `json:"text"`
 	Place int       `json:"place,omitempty" doc:"place in the queue of its pool, from 1"`
 	Start time.Time `json:"start,omitzero" doc:"when it starts at the latest, where that is known"`

@@ -96,8 +96,8 @@ func (l *Local) Folder(job int64, attempt int) string {
 }
 
 // Start starts an attempt, or, where it runs already, tells it how many slots it has now. To start one twice is to
-// start it once. One that is only told something is not started: what a node has nothing of any more is lost, and begins
-// as another attempt.
+// start it once. One that is only told something is not started: what a node has nothing of any more is lost, and
+// begins as another attempt.
 func (l *Local) Start(g Gang) error {
 	dir := l.Folder(g.Job, g.Attempt)
 	defer l.turn(dir)()

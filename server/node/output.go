@@ -130,13 +130,31 @@ func (k *keeper) events() {
 	}
 }
 
-// outputs tells of files that have come or changed. While the job runs a file must have been left alone for a second.
+// restlessFor is how long a file that is never left alone for a second is waited for: the larger, the longer, since all
+// of it is sent each time.
+func restlessFor(size int64) time.Duration {
+	return 5*time.Second + time.Duration(size>>22)*time.Second
+}
+
+// outputs tells of files that have come or changed. While the job runs a file should have been left alone for a second;
+// one that is written all the time comes back as it is then.
 func (k *keeper) outputs(last bool) {
+	now := time.Now()
 	_ = eachOutput(k.dir, func(below string, info fs.FileInfo) {
 		was, known := k.seen[below]
-		if known && was.is(stampOf(info)) || !last && time.Since(info.ModTime()) < time.Second {
+		if known && was.is(stampOf(info)) {
 			return
 		}
+		if !last && now.Sub(info.ModTime()) < time.Second {
+			since, restless := k.restless[below]
+			if !restless {
+				k.restless[below] = now
+			}
+			if !restless || now.Sub(since) < restlessFor(info.Size()) {
+				return
+			}
+		}
+		delete(k.restless, below)
 		k.seen[below] = stampOf(info)
 		_ = k.box.put(Record{Artifact: &Artifact{below, info.Size()}})
 	})

@@ -300,7 +300,7 @@ func (p *pages) do(w http.ResponseWriter, r *http.Request) error {
 // standing is where a job stands, in a sentence.
 func standing(j client.Job) string {
 	switch {
-	case j.Reason != nil:
+	case j.Reason != nil && j.State != job.Running:
 		return j.Reason.Text
 	case j.Stopping:
 		return "it was told to end"
@@ -310,6 +310,9 @@ func standing(j client.Job) string {
 		var on []string
 		for _, s := range j.Shares {
 			on = append(on, fmt.Sprintf("%d on %s", s.Slots, s.Node))
+		}
+		if j.Reason != nil {
+			on = append(on, j.Reason.Text)
 		}
 		return strings.Join(on, ", ")
 	case j.State == job.Finished:
