@@ -105,13 +105,17 @@ int libhora_tf_each(work *w) {
     for (int i = 0; i < w->many; i++) {
         if (prepare(w, i, (int)n->kind) < 0) return -1;
         hora_op *o = &w->ops[i];
+        size_t bytes = tf.bytes(w->in[i]);
+        // TensorFlow lets go of a tensor only that nobody else holds, and we would. Its kernel's run holds it until the end.
+        tf.close(w->in[i]);
+        w->in[i] = NULL;
         int from = -1;
         w->out[i] = tf.forward(w->run, &i, 1, i, w->dims[i], (int)o->ndim, &from, w->status);
         if (tf.code(w->status)) return refused(w);
         o->recv = tf.data(w->out[i]);
         o->recv_count = o->count;
         if (n->kind == BROADCAST && o->send != o->recv) { // broadcast is in place: the root's goes along
-            memcpy(o->recv, o->send, tf.bytes(w->in[i]));
+            memcpy(o->recv, o->send, bytes);
             o->send = o->recv;
         }
         if (o->name && w->many > 1) { // how many there are is in each name, and names are compared

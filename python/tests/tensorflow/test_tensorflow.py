@@ -263,12 +263,63 @@ def by_optimizer():
 for step in (by_tape, by_optimizer):
     step()
     assert len(calls(step)) == 1, calls(step)
+with tf.Graph().as_default() as graph:                                        # and in a graph of TensorFlow 1
+    vs = [tf.compat.v1.get_variable(f"v{k}", [k + 1]) for k in range(6)]
+    loss = tf.add_n([tf.reduce_sum(v * v) for v in vs])
+    ht.DistributedOptimizer(tf.compat.v1.train.GradientDescentOptimizer(0.1)).minimize(loss)
+    made = [op.name for op in graph.get_operations() if op.type.startswith("Hora")]
+    assert len(made) == 1, made
+print("well")
+"""
+
+# Where nobody else wants what goes in, the result lies in its memory: as TensorFlow's trace of a run has it.
+IN_PLACE = """
+import numpy as np, tensorflow as tf
+import hora, hora.tensorflow as ht
+
+hora.init()
+v1 = tf.compat.v1
+
+
+def addresses(fetches, graph):
+    with v1.Session(graph=graph) as s:
+        meta = v1.RunMetadata()
+        full = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
+        got = s.run(fetches, {"x:0": np.ones(1000)}, options=full, run_metadata=meta)
+        assert got[:3] == [1000 * (k + 2) * hora.size() for k in range(3)] and all((g == 2).all() for g in got[3:]), got
+    return {
+        node.node_name.rpartition("/")[2]: [o.tensor_description.allocation_description.ptr for o in node.output]
+        for device in meta.step_stats.dev_stats for node in device.node_stats
+    }
+
+
+def call(kept, x):
+    made = [tf.add(x, k + 1.0, name=f"made{k}") for k in range(3)]
+    sums = ht.allreduce(made, name="sums")
+    after = [tf.reduce_sum(y) for y in sums]
+    return after + [made[0]] if kept else after
+
+
+for kept in (False, True):
+    for inside in (False, True):
+        with tf.Graph().as_default() as graph:
+            x = v1.placeholder(tf.float32, [1000], name="x")
+            fetches = (tf.function(call) if inside else call)(kept, x)
+        at = addresses(fetches, graph)
+        (ours,) = [a for name, a in at.items() if "sums" in name or "Hora" in name]
+        assert all(ours) and len(ours) == 3, at
+        same = [ours[k] == at[f"made{k}"][0] for k in range(3)]
+        assert same == [not kept, True, True], (kept, inside, same)
 print("well")
 """
 
 
 def test_a_step_is_one_call(run):
     assert run(ONE_CALL).stdout.count("well") == 2
+
+
+def test_a_result_lies_where_its_tensor_lay(run):
+    assert run(IN_PLACE).stdout.count("well") == 2
 
 
 def test_wrong_calls(run):
