@@ -98,6 +98,36 @@ class _Three(Distributed):
         return bool(self.gradient_accumulation_steps)  # type: ignore[attr-defined]
 
 
+class _Around:
+    """Keras 3's that scales the loss, around one that adds several passes up.
+
+    That one is distributed, so that it reduces in the pass that applies them.
+    Of each pass the ranks tell each other whether gradients are finite (`_agree_on_overflows`), since none may count a
+    pass that another skips.
+    """
+
+    _hora_how: tuple[dict[str, Any], bool]
+
+    def hora_distribute(self, call: dict[str, Any], scale_local: bool) -> None:
+        """Put a distributed one in the place of the optimizer inside, which has no variables yet."""
+        inside = self.inner_optimizer  # type: ignore[has-type]
+        made = again(_mixed(_Three, type(inside)), inside)
+        _settings(made, call, scale_local)
+        self.inner_optimizer = made
+        type(self)._hora_how = call, scale_local
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
+        made = super().from_config(config, custom_objects=custom_objects)  # type: ignore[misc]
+        if "_hora_how" in vars(cls):
+            made.hora_distribute(*cls._hora_how)
+        return made
+
+    def register_local_var(self, variable: Any) -> None:
+        """See Distributed."""
+        self.inner_optimizer.register_local_var(variable)
+
+
 class _Two(Distributed):
     """Keras 2: reduces where gradients of several replicas become one, which is before clipping, and before overflows
     are looked for.
@@ -157,8 +187,12 @@ def DistributedOptimizer(
         # compile() would put it around ours: each rank would look for overflows in its own gradients, and ranks would
         # part.
         optimizer = scaled(optimizer)
-    made = again(_mixed(_Three, type(optimizer)), optimizer)
-    _settings(made, call, scale_local)
+    if scaled is not None and isinstance(optimizer, scaled) and optimizer.inner_optimizer.gradient_accumulation_steps:
+        made = again(_mixed(_Around, type(optimizer)), optimizer)
+        made.hora_distribute(call, scale_local)
+    else:
+        made = again(_mixed(_Three, type(optimizer)), optimizer)
+        _settings(made, call, scale_local)
     if _backend.backend_of(False) == "tensorflow":
         _compiled.mind(found, _is_ours)
     if optimizer.built:

@@ -24,7 +24,7 @@ def distributed(optimizer: Any, passes: int, average: bool, **settings: Any) -> 
         if passes > 1:
             made = _accumulating(made, passes, average, settings.get("sparse_as_dense", False))
     elif passes > 1 and not average:
-        type(made)._hora_times = float(passes)  # Keras divides by the passes
+        type(which.inner(made))._hora_times = float(passes)  # Keras divides by the passes
     return made
 
 

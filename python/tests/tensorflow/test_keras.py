@@ -106,6 +106,71 @@ assert np.isfinite(w).all() and len({v.tobytes() for v in hora.allgather_object(
 print("well")
 """
 
+# Several passes before a step inside of what scales the loss: gradients go once a step, and are those of the passes.
+ADDED = """
+import numpy as np, keras
+import hora, hora.keras
+
+hora.init()
+r, n = hora.rank(), hora.size()
+rng = np.random.RandomState(0)
+X, Y = rng.randn(96 * n, 200).astype("f"), rng.randn(96 * n, 1).astype("f")
+scaled = keras.optimizers.LossScaleOptimizer
+
+
+def sgd(passes):
+    return keras.optimizers.SGD(0.01, gradient_accumulation_steps=passes)
+
+
+def fit(optimizer, spoilt=False):
+    "The weights after twelve passes, and how many bytes those took."
+    keras.utils.set_random_seed(1)
+    m = keras.Sequential([keras.layers.Input((200,)), keras.layers.Dense(40), keras.layers.Dense(1)])
+    m.compile(optimizer, loss="mse", jit_compile=False)
+    x = X[r::n].copy()
+    if spoilt and r == 1:
+        x[30] = np.inf                                    # in the second step's first pass
+    before = hora.counters()["shm_bytes_sent"]
+    m.fit(x, Y[r::n], batch_size=8, shuffle=False, verbose=0)
+    sent = hora.counters()["shm_bytes_sent"] - before
+    w = np.concatenate([a.ravel() for a in m.get_weights()])
+    assert np.isfinite(w).all() and len({v.tobytes() for v in hora.allgather_object(w)}) == 1
+    return w, sent
+
+
+ours = hora.keras.DistributedOptimizer
+plain, third = fit(ours(sgd(3)))
+opt = ours(scaled(sgd(3), initial_scale=8.0))
+got, sent = fit(opt)
+assert np.allclose(got, plain, atol=1e-6), np.abs(got - plain).max()
+_, each = fit(ours(scaled(sgd(None), initial_scale=8.0)))
+assert third <= sent < each / 2, (third, sent, each)
+spoilt, _ = fit(ours(scaled(sgd(3), initial_scale=8.0)), spoilt=True)
+assert not np.allclose(spoilt, plain, atol=1e-6)
+assert type(opt).__name__ == "LossScaleOptimizer" and type(opt).__module__ == scaled.__module__
+again = type(opt).from_config(opt.get_config())
+assert isinstance(again.inner_optimizer, hora.keras.optimizer.Distributed) and again.initial_scale == 8
+more = ours(scaled(sgd(3)))
+resumed = scaled(sgd(3), initial_scale=8.0)
+v = keras.Variable(np.zeros(2, "f"))
+more.build([v]), resumed.build([v])
+resumed.dynamic_scale.assign(32.0)
+resumed = ours(resumed)
+assert float(resumed.dynamic_scale) == 32 and resumed.built and resumed.inner_optimizer.built
+more.register_local_var(v)
+given = [keras.ops.convert_to_tensor(np.full(2, (r + 1) * 2.0**15, "f"))]
+if keras.backend.backend() == "jax":
+    now, kept = [v.value], [x.value for x in more.variables]
+    for _ in range(3):
+        now, kept = more.stateless_apply(kept, given, now)
+    v.assign(now[0])
+else:
+    for _ in range(3):
+        more.apply(given)
+assert np.allclose(keras.ops.convert_to_numpy(v), -0.01 * (r + 1) / n), v
+print("well")
+"""
+
 
 # A train_step of the program's own, as Keras' guides write it for each backend, equals one process on the joined batch.
 OWN = """
@@ -497,6 +562,11 @@ def test_one_rank_overflows(run, backend, policy):
     done = run(MIXED, args=(policy,), KERAS_BACKEND=backend)
     assert done.stdout.count("well") == 2
     assert ("jit_compile=True is not possible" in done.stderr) == (backend == "tensorflow")
+
+
+@pytest.mark.parametrize("backend", cases("jax", rest=["tensorflow", "torch"]))
+def test_passes_inside_of_what_scales_the_loss(run, backend):
+    assert run(ADDED, KERAS_BACKEND=backend).stdout.count("well") == 2
 
 
 def test_the_example(run):
