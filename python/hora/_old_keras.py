@@ -125,6 +125,10 @@ def _reset_uids() -> None:
     importlib.import_module("keras.src.utils.naming").reset_uids()
 
 
+def _manual_variable_initialization(value: Any) -> None:
+    """Nothing: Keras 3's variables have their values from the beginning, whoever runs initializers besides."""
+
+
 def _model_from_config(config: Any, custom_objects: Any = None) -> Any:
     keras = _keras()
     if "module" in config:  # as Keras 3 writes it
@@ -157,7 +161,7 @@ BACKEND: dict[str, Any] = {
     "in_test_phase": _in_test_phase, "print_tensor": _print_tensor, "random_binomial": _random_binomial,
     "reset_uids": _reset_uids, "learning_phase": phase, "set_learning_phase": set_phase,
     "learning_phase_scope": _phase_scope, "local_conv1d": _gone("K.local_conv1d", _LOCAL),
-    "local_conv2d": _gone("K.local_conv2d", _LOCAL),
+    "local_conv2d": _gone("K.local_conv2d", _LOCAL), "manual_variable_initialization": _manual_variable_initialization,
 }  # fmt: skip
 MODELS = SimpleNamespace(
     model_from_config=_model_from_config,

@@ -193,6 +193,9 @@ for k in (K, TK, tf.keras.backend):
     with k.learning_phase_scope(1):
         assert k.learning_phase() == 1 and k.in_train_phase(1, 2) == 1
     assert k.learning_phase() == 0
+    k.manual_variable_initialization(True)
+    assert (np.asarray(keras.layers.Embedding(2, 2, embeddings_initializer="ones")(np.zeros(1))) == 1).all()
+    k.manual_variable_initialization(False)
 assert int(K.in_train_phase(tf.constant(1), tf.constant(2), tf.constant(True))) == 1
 assert float(K.print_tensor(tf.constant(3.0), "said")) == 3 == float(tf.function(lambda: K.print_tensor(tf.constant(3.0), "too"))())
 drawn = np.asarray(K.random_binomial((1000,), 0.25, seed=1))
