@@ -172,6 +172,15 @@ def in_a_job(path: str) -> str | None:
     return None
 
 
+def lacks(library: str, names: Sequence[str]) -> str:
+    """The first of these functions that a library of this process has not; "" if it has all, or is not loaded."""
+    try:
+        found = ctypes.CDLL(library, mode=os.RTLD_NOW | os.RTLD_NOLOAD)
+    except OSError:
+        return ""
+    return next((name for name in names if not hasattr(found, name)), "")
+
+
 # -- the calls that are made most often
 
 

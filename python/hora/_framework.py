@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import importlib
 import re
+from collections.abc import Callable
 from typing import Any
 
 from .errors import VersionError
 
-__all__ = ["need", "version"]
+__all__ = ["missing", "need", "version"]
 
 
 def version(text: str) -> tuple[int, ...]:
@@ -16,8 +17,15 @@ def version(text: str) -> tuple[int, ...]:
     return tuple(int(n) for n in re.findall(r"\d+", text)[:3])
 
 
-def need(package: str, module: str, oldest: tuple[int, ...], called: str, install: str) -> Any:
-    """The module, or an ImportError that says which releases will do."""
+def need(
+    package: str, module: str, oldest: tuple[int, ...], called: str, install: str,
+    lacks: Callable[[Any], str] | None = None,
+) -> Any:  # fmt: skip
+    """The module, or an ImportError that says which releases will do.
+
+    `lacks` looks at the module and answers what it has not of what the package needs, "" where it has all: then that
+    decides, and the oldest release is one that was tried. Without it the release does.
+    """
     least = ".".join(map(str, oldest))
     try:
         found = importlib.import_module(module)
@@ -30,8 +38,25 @@ def need(package: str, module: str, oldest: tuple[int, ...], called: str, instal
             f"import {package}: {called} is not installed; {package} needs {called} {least} or newer (pip install {install})"
         ) from error
     said = str(getattr(found, "__version__", "0"))
-    if version(said)[: len(oldest)] < oldest:
+    older, absent = version(said)[: len(oldest)] < oldest, lacks(found) if lacks else ""
+    if absent and not older:
         raise VersionError(
-            f"import {package}: {called} {said} is too old; {package} needs {called} {least} or newer (pip install -U {install})"
+            f"import {package}: {called} {said} has no {absent}, which {package} needs; docs/compatibility.md lists what works"
+        )
+    if absent or (older and lacks is None):
+        which = f" (it has no {absent})" if absent else ""
+        raise VersionError(
+            f"import {package}: {called} {said} is too old{which}; {package} needs {called} {least} or newer (pip install -U {install})"
         )
     return found
+
+
+def missing(found: Any, names: tuple[str, ...]) -> str:
+    """The first of these names, with dots where they lie deeper, that a module has not; "" where it has all."""
+    for name in names:
+        at = found
+        for n, part in enumerate(name.split("."), 1):
+            at = getattr(at, part, None)
+            if at is None:
+                return ".".join(name.split(".")[:n])
+    return ""

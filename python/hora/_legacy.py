@@ -260,7 +260,7 @@ class _OldBackend:
 
 
 def _keras(keras: ModuleType) -> None:
-    if not getattr(keras, "__version__", "3").startswith("3"):
+    if not hasattr(keras, "ops"):
         _keras_two(keras.backend)
         return
     for module in (keras.backend, importlib.import_module("keras._tf_keras.keras.backend")):

@@ -1,5 +1,6 @@
 """hora.h, the library's exports, and what Python declares are one thing."""
 
+import ast
 import ctypes
 import re
 import struct
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import hora
 from hora import _abi, _lib, call, errors, group
 from hora._find import find
 
@@ -53,6 +55,13 @@ def declared(of: Path = HEADER) -> dict:
 def test_header_and_python_agree():
     assert declared() == _abi.DECLARATIONS
     assert declared(DATA) == _abi.DATA_DECLARATIONS
+
+
+def test_what_tensorflow_is_asked_for_is_looked_for_when_it_is_imported():
+    wanted = re.findall(r'^    F\([^"]*"(TF_\w+)"', (HEADER.parent / "tf.h").read_text(), flags=re.M)
+    source = (Path(hora.__file__).parent / "tensorflow/_needs.py").read_text()
+    (value,) = [s.value for s in ast.parse(source).body if isinstance(s, ast.Assign) and s.targets[0].id == "FUNCTIONS"]
+    assert list(ast.literal_eval(value)) == wanted and len(wanted) > 30
 
 
 def test_at_most_thirty_functions():

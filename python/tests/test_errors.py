@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import hora
-from hora import _bridge, _framework
+from hora import _abi, _bridge, _framework
 
 
 def works():
@@ -400,6 +400,30 @@ def test_a_folder_with_a_framework_s_name_is_no_framework(tmp_path, monkeypatch)
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(hora.VersionError, match="Flow is not installed; hora.flow needs Flow 2.12 or newer"):
         _framework.need("hora.flow", "flow", (2, 12), "Flow", "flow")
+
+
+def test_what_a_framework_has_counts_and_not_its_number(tmp_path, monkeypatch):
+    (tmp_path / "stream.py").write_text("import types\n__version__ = '1.9'\nraw = types.SimpleNamespace(ops=1)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def need(*names):
+        return _framework.need(
+            "hora.stream", "stream", (2, 12), "Stream", "stream", lambda found: _framework.missing(found, names)
+        )
+
+    flow = need("raw.ops")
+    with pytest.raises(hora.VersionError, match=r"Stream 1\.9 is too old \(it has no raw\.more\); .*2\.12 or newer"):
+        need("raw.ops", "raw.more.yet", "raw.more")
+    flow.__version__ = "3.0"
+    with pytest.raises(
+        hora.VersionError, match=r"Stream 3\.0 has no more, which hora\.stream needs; docs/compatibility"
+    ):
+        need("raw", "more")
+    with pytest.raises(hora.VersionError, match="NoSuch"):
+        _framework.need(
+            "h", "stream", (2,), "Stream", "stream", lambda _: _abi.lacks("libc.so.6", ("printf", "NoSuch"))
+        )
+    assert _abi.lacks("libnowhere.so", ("NoSuch",)) == ""
 
 
 def work_first_call_by_name(limit):

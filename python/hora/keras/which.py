@@ -32,7 +32,15 @@ __all__ = [
     "velocities",
 ]
 
-OLDEST = (2, 11)  # the first whose optimizers have the place where gradients of several replicas become one
+OLDEST = (2, 11)  # the oldest that was tried
+# Where gradients become the ranks' average: Keras 3's, Keras 2's, and that of its older optimizers.
+_PLACES = ("_backend_apply_gradients", "aggregate_gradients", "_aggregate_gradients")
+
+
+def _lacks(found: Any) -> str:
+    """What hora.keras needs of a Keras and this one has not, or ""."""
+    optimizer = getattr(getattr(found, "optimizers", None), "Optimizer", None)
+    return "" if any(hasattr(optimizer, name) for name in _PLACES) else f"optimizers.Optimizer.{_PLACES[1]}"
 
 
 def _chosen() -> Any:
@@ -45,12 +53,17 @@ def _chosen() -> Any:
                 "unset it for Keras 3"
             ) from error
     else:
-        found = need("hora.keras", "keras", OLDEST, "Keras", "keras")
+        found = need("hora.keras", "keras", OLDEST, "Keras", "keras", _lacks)
     return found
 
 
+def _is_two(found: Any) -> bool:
+    """Whether a module is Keras 2, which has no `ops`: there TensorFlow's operations are all."""
+    return not hasattr(found, "ops")
+
+
 keras = _chosen()
-LEGACY = keras.__version__.startswith("2.")
+LEGACY = _is_two(keras)
 
 
 def family(thing: Any) -> Any:
@@ -66,7 +79,7 @@ def family(thing: Any) -> Any:
 def two(thing: Any) -> bool:
     """Whether it comes from Keras 2."""
     found = family(thing)
-    return found is not None and found.__version__.startswith("2.")
+    return found is not None and _is_two(found)
 
 
 def older(found: Any) -> Any:

@@ -18,8 +18,9 @@ run on the processor; TensorFlow copies tensors of a GPU there and back.
 from typing import Any
 
 from .. import _framework
+from . import _needs
 
-_framework.need("hora.tensorflow", "tensorflow", (2, 12), "TensorFlow", "tensorflow")
+_framework.need("hora.tensorflow", "tensorflow", (2, 12), "TensorFlow", "tensorflow", _needs.lacks)
 
 from .. import init, is_initialized, shutdown  # noqa: E402
 from ..objects import allgather_object, broadcast_object  # noqa: E402

@@ -52,7 +52,7 @@ from ..mpi_ops import (
 from . import callbacks, elastic
 
 _ours = sys.modules[tf.keras.layers.Layer.__module__.partition(".")[0]]  # tf.keras itself may have no version
-if _ours.__version__.partition(".")[0] != _chosen.__version__.partition(".")[0]:
+if hasattr(_ours, "ops") != hasattr(_chosen, "ops"):  # which Keras 3 has and Keras 2 has not
     raise ImportError(
         f"horovod.tensorflow.keras: tf.keras is Keras {_ours.__version__} here, and `import keras` gives {_chosen.__version__}; set "
         "TF_USE_LEGACY_KERAS=1 where the script is for Keras 2, else unset it",
