@@ -65,7 +65,7 @@ typedef struct tf_done tf_done; // a std::function<void()>, which lives until co
 #define MEMBER(answer, name, symbol, arguments) answer(*name) arguments;
 typedef struct {
     FUNCTIONS(MEMBER)
-    // Those below may be missing: graphs of TensorFlow 1 are refused then.
+    // Those below may be missing: python/hora/tensorflow/_apart.py has what graphs of TensorFlow 1 get then.
     tf_kernel *(*kernel_later)(const char *, const char *, void *(*)(tf_making *), void (*)(void *, tf_running *, tf_done *), void (*)(void *));
     void (*call)(tf_done *);
 } tf_functions;

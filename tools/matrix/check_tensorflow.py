@@ -9,8 +9,8 @@ import tempfile
 import pair
 
 NEEDED = ("eager", "tf.function", "derivatives", "rows of differing number", "sparse gradients", "loops and branches", "saved model",
-          "DistributedGradientTape", "Keras fit", "elastic state", "horovod.tensorflow", "horovod.tensorflow.keras",
-          "horovod.keras")  # fmt: skip
+          "DistributedGradientTape", "graphs of TensorFlow 1", "Keras fit", "elastic state", "horovod.tensorflow",
+          "horovod.tensorflow.keras", "horovod.keras")  # fmt: skip
 COMPILED = "jit_compile=True with HORA_TF_XLA=1"  # in ranks of its own: the setting is read once
 
 
@@ -81,10 +81,16 @@ def features(r: int, n: int):
         assert float(step()) == n - 1
 
     def session():
-        with tf.Graph().as_default(), tf.compat.v1.Session() as s:
-            many = [ht.allreduce(tf.fill([2], float(i + r)), name=f"t{i}") for i in range(20)]
-            for i, y in enumerate(s.run(many if r else many[::-1])[:: 1 if r else -1]):
-                assert y.tolist() == [n * i + total - n] * 2
+        v1 = tf.compat.v1
+        with tf.Graph().as_default() as graph:  # as in tests/tensorflow/test_sessions.py
+            order = range(200) if r else reversed(range(200))
+            many = {i: ht.allreduce(tf.fill([2], float(i + r)), name=f"t{i}") for i in order}
+            back = tf.gradients(ht.allreduce(x := tf.constant(2.0) * (r + 1)), x)[0]
+        for threads in (1, 8):
+            with v1.Session(graph=graph, config=v1.ConfigProto(inter_op_parallelism_threads=threads)) as s:
+                for i, y in s.run(many).items():
+                    assert y.tolist() == [n * i + total - n] * 2
+                assert s.run(back) == n
 
     def jit():
         assert float(tf.function(ht.allreduce, jit_compile=True)(tf.constant(1.0))) == n

@@ -39,8 +39,8 @@ _PLACES = ("_backend_apply_gradients", "aggregate_gradients", "_aggregate_gradie
 
 def _lacks(found: Any) -> str:
     """What hora.keras needs of a Keras and this one has not, or ""."""
-    optimizer = getattr(getattr(found, "optimizers", None), "Optimizer", None)
-    return "" if any(hasattr(optimizer, name) for name in _PLACES) else f"optimizers.Optimizer.{_PLACES[1]}"
+    optimizer = getattr(getattr(found, "optimizers", None), "SGD", None)
+    return "" if any(hasattr(optimizer, name) for name in _PLACES) else f"optimizers.SGD.{_PLACES[1]}"
 
 
 def _chosen() -> Any:

@@ -13,7 +13,7 @@ import tensorflow as tf
 from .. import _find, _lib
 from ..errors import VersionError
 from ..group import Kind, Op
-from . import _xla
+from . import _apart, _xla
 from ._order import keep_order
 from .graphs import UNSCOPED, After, Unnamed, plain_graph, precondition, unscoped, within
 
@@ -66,6 +66,7 @@ class _Ops:
     """
 
     def __init__(self, made: Any) -> None:
+        self.back: dict[str, Any] = {}  # the derivatives
         self.hora_place = made.hora_place
         for name in ("hora_each", "hora_allgather", "hora_alltoall", "hora_reducescatter", "hora_join"):
             setattr(self, name, self._choosing(name, getattr(made, name), getattr(made, f"{name}_later", None)))
@@ -79,11 +80,11 @@ class _Ops:
                 if name == "hora_each" and _xla.takes(args[0], attrs):
                     return _xla.reduce(list(args[0]), attrs, str(label), named)
                 return now(*args, label=label, named=named, **attrs)
+            attrs |= {"label": _unique(label or Unnamed(name), args[0] if args else None), "named": True}
             if later is None:
-                raise VersionError(
-                    f"{name}: this TensorFlow cannot run hora in graphs of version 1; call it eagerly or in a tf.function"
-                )
-            return later(*args, label=_unique(label or Unnamed(name), args[0] if args else None), named=True, **attrs)
+                given = list(args[0]) if name == "hora_each" else args
+                return _apart.run(now, given, attrs, self.back.get(name), 2 if name == "hora_alltoall" else 1)
+            return later(*args, **attrs)
 
         return call
 
@@ -175,5 +176,6 @@ def _derivatives(made: Any) -> None:
             factor = factor / tf.cast(made.hora_place(what=SIZE, group=op.get_attr("group")), back.dtype)
         return back * factor
 
+    made.back |= {"hora_each": each, "hora_allgather": gather, "hora_alltoall": exchange, "hora_reducescatter": scatter}
     for name in ("HoraPlace", "HoraJoin", "HoraJoinLater"):
         tf.no_gradient(name)

@@ -33,6 +33,16 @@ with v1.Session(config=v1.ConfigProto(inter_op_parallelism_threads=int(sys.argv[
 print("well")
 """
 
+# A TensorFlow whose C interface has no kernels that end later, as 2.12 has none.
+OLDER = """
+import types, tensorflow as tf
+load = tf.load_op_library
+tf.load_op_library = lambda path: types.SimpleNamespace(**{k: v for k, v in vars(load(path)).items() if "_later" not in k})
+"""
+OLDER_WELL = """
+assert not any(op.type.endswith("Later") for op in v1.get_default_graph().get_operations())
+"""
+
 CALLS = """
 import numpy as np, tensorflow as tf
 import horovod.tensorflow as hvd
@@ -253,6 +263,15 @@ def test_opposite_orders(run, threads):
 
 def test_calls(run):
     assert run(CALLS).stdout.count("well") == 2
+
+
+def test_calls_without_kernels_that_end_later(run):
+    assert run(OLDER + CALLS + OLDER_WELL).stdout.count("well") == 2
+
+
+@pytest.mark.parametrize("threads", cases("1", rest=["8"]))
+def test_opposite_orders_without_kernels_that_end_later(run, threads):
+    assert run(OLDER + ORDERS + OLDER_WELL, args=(threads,)).stdout.count("well") == 2
 
 
 @pytest.mark.parametrize(
