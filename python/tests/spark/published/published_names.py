@@ -1,5 +1,4 @@
-"""A plugin of pytest for Petastorm's published tests: it lets their files be imported, and notes what became of each
-test.
+"""A plugin of pytest for Petastorm's published tests: it lets their files be imported.
 
 They are of a time with NumPy 1, Python 3.10, pytest 6 and pyarrow 12, and what those had is given back here. Files that
 test public names import inner works beside them: such a name is a stand-in, which fails the test that does anything
@@ -14,7 +13,6 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import inspect
-import json
 import os
 import sys
 import types
@@ -184,29 +182,6 @@ def pytest_collection_modifyitems(items):
     for module in {item.module for item in items}:
         if hasattr(module, "_mock_parquet_dataset"):
             module._mock_parquet_dataset = dataset_of
-
-
-_ends: dict[str, tuple[str, str]] = {}
-
-
-def _said(report):
-    crash = getattr(report.longrepr, "reprcrash", None)
-    return (crash.message if crash is not None else str(report.longrepr))[-500:]
-
-
-def pytest_runtest_logreport(report):
-    if report.failed or (report.nodeid not in _ends and (report.when == "call" or report.skipped)):
-        _ends[report.nodeid] = (report.outcome, _said(report) if report.failed else "")
-
-
-def pytest_collectreport(report):
-    if report.failed:
-        _ends[report.nodeid] = (report.outcome, _said(report))
-
-
-def pytest_sessionfinish():
-    with open(os.environ["PUBLISHED_ENDS"], "w") as f:
-        json.dump(_ends, f)
 
 
 sys.meta_path[:0] = [InnerModules(), PrivateNames()]
