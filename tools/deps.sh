@@ -15,6 +15,7 @@
 #   sh tools/deps.sh path tensorflow  print the folder with TensorFlow and Keras
 #   sh tools/deps.sh path keras-2     print the folder with Keras 2 (tf_keras)
 #   sh tools/deps.sh path mxnet       print the folder with MXNet and its NumPy
+#   sh tools/deps.sh path s3        print the folder with s3fs and a server that plays S3
 #   sh tools/deps.sh path spark-4     print the Python environment with pyspark 4 (also: spark-3.5)
 set -eu
 cd "$(dirname "$0")/.."
@@ -28,6 +29,7 @@ tensorflow_list=python/requirements-tensorflow.txt
 keras2_list=python/requirements-keras-2.txt
 mxnet_list=python/requirements-mxnet.txt
 petastorm_list=python/requirements-petastorm.txt
+s3_list=python/requirements-s3.txt
 spark4_list=python/requirements-spark-4.txt
 spark35_list=python/requirements-spark-3.5.txt
 
@@ -59,6 +61,7 @@ tensorflow=$cache/tensorflow-$version-$(hash_of "$tensorflow_list")
 keras2=$cache/keras-2-$version-$(hash_of "$keras2_list")
 mxnet=$cache/mxnet-$version-$(hash_of "$mxnet_list")
 petastorm=$cache/petastorm-$(hash_of "$petastorm_list")
+s3=$cache/s3-$version-$(hash_of "$s3_list")
 spark4=$cache/spark-4-$version-$(hash_of "$spark4_list" "$requirements")
 spark35=$cache/spark-3.5-$version-$(hash_of "$spark35_list" "$requirements")
 
@@ -74,9 +77,10 @@ if [ "${1:-}" = path ]; then
     keras-2) echo "$keras2" ;;
     mxnet) echo "$mxnet" ;;
     petastorm) echo "$petastorm" ;;
+    s3) echo "$s3" ;;
     spark-4) echo "$spark4" ;;
     spark-3.5) echo "$spark35" ;;
-    *) echo "deps: path of what? venv, tools, trainers, jax, tensorflow, keras-2, mxnet, data, petastorm, spark-4, spark-3.5 or impi" >&2; exit 2 ;;
+    *) echo "deps: path of what? venv, tools, trainers, jax, tensorflow, keras-2, mxnet, data, petastorm, s3, spark-4, spark-3.5 or impi" >&2; exit 2 ;;
     esac
     exit
 fi
@@ -135,6 +139,7 @@ beside "$trainers" "$trainers_list" "trainers built on torch"
 beside "$jax" "$jax_list" "JAX"
 beside "$data" "$data_list" "what the tests of data compare with"
 beside "$petastorm" "$petastorm_list" "Petastorm's wheel, for its tests"
+beside "$s3" "$s3_list" "s3fs and a server that plays S3, for the tests on Spark"
 beside "$tensorflow" "$tensorflow_list" "TensorFlow and Keras"
 beside "$keras2" "$keras2_list" "Keras 2"
 # MXNet's last wheel is of a time before Python 3.12, and so is the NumPy that it can do with: elsewhere its test is skipped.

@@ -427,23 +427,23 @@ def test_callbacks_of_keras_run(monkeypatch, keras_of_tensorflow, tmp_path):
 
 
 @longer
-def test_a_store_on_s3(monkeypatch):
-    """Through s3fs, against moto's server in this process; both are packages that a test environment may lack."""
-    pytest.importorskip("s3fs", reason="the package s3fs is not installed, through which fsspec reads S3")
-    server = pytest.importorskip("moto.server", reason="the package moto[server] is not installed, which plays S3")
+def test_a_store_on_s3(spark, monkeypatch):
+    """Through s3fs, against moto's server in this process: Horovod's store, ours, and a run that goes on from there."""
+    monkeypatch.setattr(sys, "path", [*sys.path, str(beside.folder("s3"))])
+    import s3fs
     from horovod.spark.common.store import Store
+    from moto import server
 
     from hora.spark import _store
 
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     s3 = server.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     s3.start()
     try:
         host, port = s3.get_host_and_port()
-        options = {"key": "k", "secret": "s", "client_kwargs": {"endpoint_url": f"http://{host}:{port}"}}
-        import s3fs
-
-        s3fs.S3FileSystem(**options).mkdir("bucket")
+        where = {"endpoint_url": f"http://{host}:{port}", "region_name": "eu-west-1"}
+        options = {"key": "k", "secret": "s", "client_kwargs": where}
+        files = s3fs.S3FileSystem(**options)
+        files.mkdir("bucket")
         store = Store.create("s3://bucket/kept", storage_options=options)
         assert not store.exists(store.get_run_path("r"))
         store.write_text(f"{store.get_run_path('r')}/note", "said")
@@ -456,5 +456,13 @@ def test_a_store_on_s3(monkeypatch):
             assert _store.Store(url, options).read("runs/r/checkpoint") == b"2" * 10
         given = trainer(store=store, run_id="r")._given(None)
         assert given["storage_options"] == options and given["store"] == "s3://bucket/kept"
+
+        _cluster.wait_for_slots(spark, 4, 90, print)
+        table = spark.createDataFrame([(float(i), 2.0 * i) for i in range(-8, 8)], "x double, y double")
+        e = trainer(num_proc=2, store=store, run_id="r")
+        histories = [e.setEpochs(epochs).fit(table).getHistory() for epochs in (1, 2)]
+        assert [len(h) for h in histories] == [1, 2] and histories[1][0] == histories[0][0]
+        names = {p.rsplit("/", 1)[1] for p in files.find("bucket/kept/runs/r")}
+        assert {"history.json", "model.pt", "model.safetensors", "note"} < names, names
     finally:
         s3.stop()
