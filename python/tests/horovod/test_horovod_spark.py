@@ -68,6 +68,20 @@ def test_host_hash_tells_salts_apart():
     assert host_hash() == host_hash() != host_hash("x")
 
 
+def test_host_hash_of_spark_tells_yarn_s_containers_apart(monkeypatch):
+    """As the only name of it that a program for Spark has."""
+    from horovod.runner.common.util.host_hash import host_hash as of_host
+    from horovod.spark.common.util import host_hash
+
+    monkeypatch.delenv("CONTAINER_ID", raising=False)
+    assert host_hash() == of_host() and host_hash("x") == of_host("x") and host_hash("") == of_host()
+    monkeypatch.setenv("CONTAINER_ID", "container_1")
+    first = host_hash()
+    assert first == host_hash() == of_host("container_1") and host_hash("x") == of_host("container_1-x")
+    monkeypatch.setenv("CONTAINER_ID", "container_2")
+    assert host_hash() != first
+
+
 @pytest.mark.parametrize("name", ["horovod", "spark_tensorflow_distributor"])
 def test_somebody_elses_package_over_ours_is_named(tmp_path, monkeypatch, name):
     (tmp_path / "hora").mkdir()

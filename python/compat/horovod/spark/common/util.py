@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -11,8 +12,8 @@ from typing import Any
 __all__ = [
     "check_shape_compatibility", "check_validation", "clear_training_cache", "data_type_to_str",
     "get_dataset_properties",
-    "get_output_cols", "get_simple_meta_from_parquet", "get_spark_df_output_schema", "is_databricks", "prepare_data",
-    "to_list",
+    "get_output_cols", "get_simple_meta_from_parquet", "get_spark_df_output_schema", "host_hash", "is_databricks",
+    "prepare_data", "to_list",
 ]  # fmt: skip
 
 _guard = threading.Lock()  # of the two below
@@ -190,10 +191,15 @@ def data_type_to_str(dtype: Any) -> str:
     return known[name]
 
 
+def host_hash(salt: str | None = None) -> str:
+    """That of horovod.runner.common.util; each of YARN's containers, which share no memory, has its own."""
+    from horovod.runner.common.util import host_hash as of_host
+
+    return of_host.host_hash("-".join(s for s in (os.environ.get("CONTAINER_ID"), salt) if s) or None)
+
+
 def is_databricks() -> bool:
     """Whether this is a Databricks runtime."""
-    import os
-
     return "DATABRICKS_RUNTIME_VERSION" in os.environ
 
 
