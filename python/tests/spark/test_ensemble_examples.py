@@ -9,6 +9,7 @@ import sys
 
 import pytest
 from beside import ROOT
+from sample import longer
 
 pytest.importorskip("pyspark")
 
@@ -21,8 +22,10 @@ def said(example: str, *args: str) -> str:
     return done.stdout
 
 
-def test_ensembles_vote():
-    out = said("54-ensemble/train.py")
+@pytest.mark.parametrize("where", [(), pytest.param(("spark",), marks=longer)])
+def test_ensembles_vote(where):
+    """On this machine, and on a local Spark."""
+    out = said("54-ensemble/train.py", *where)
     one, *votes = [float(v) for v in re.findall(r"  (0\.\d+|1\.000)", out)]
     assert one > 0.95 and len(votes) == 4 and min(votes) > 0.9, out
     assert "rows [337, 337, 337, 336]" in out and "rows [1347, 1347, 1347, 1347]" in out
