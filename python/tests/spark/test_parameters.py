@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 import io
+import pickle
 import re
 import sys
 from pathlib import Path
@@ -380,6 +381,54 @@ def test_settings_of_lightnings_trainer(monkeypatch):
     )  # fmt: skip
     assert said["logger"] is logger and said["profiler"] == "simple" and said["detect_anomaly"] is True
     assert (said["accumulate_grad_batches"], said["gradient_clip_val"], said["log_every_n_steps"]) == (2, 0.5, 4)
+
+
+def mae(out, y):
+    """A metric of Lightning's plain modules."""
+    return (out.reshape(-1) - y.reshape(-1)).abs().mean()
+
+
+@longer
+def test_a_plain_module_on_lightnings_trainer(monkeypatch):
+    """Its loss, losses of several outputs with their weights, metrics of each, rows that weigh, what validates, and
+    steps of its optimizer."""
+    monkeypatch.setattr(sys, "path", [*sys.path, str(beside.folder("trainers"))])
+    from horovod.spark.lightning import TorchEstimator
+
+    def fitted(model, columns, validates=None, **more):
+        given = dict(
+            num_proc=1, model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), loss=torch.nn.MSELoss(),
+            feature_cols=["x"], label_cols=["y"], input_shapes=[[-1, 1]], label_shapes=[[-1, 1]], batch_size=4,
+            epochs=1, verbose=0, shuffle=False,
+        )  # fmt: skip
+        made = here.fit(monkeypatch, TorchEstimator(**given | more), columns, validates)
+        return made["history"][0], pickle.loads(made["model"]).module
+
+    x, y = (np.array(v) for v in COLUMNS.values())
+    said, module = fitted(line(), COLUMNS, metrics=[mae])
+    assert said["loss"] == pytest.approx(np.mean(y * y)) == said["train_loss"]
+    assert said["train_mae"] == pytest.approx(np.mean(y))
+    assert module.weight.item() == pytest.approx(0.1 * np.mean(2 * x * y), rel=1e-5)
+    weighed = {"x": [1.0, 2.0], "y": [1.0, 4.0], "w": [3.0, 1.0]}
+    said, module = fitted(line(), weighed, sample_weight_col="w")
+    assert said["loss"] == pytest.approx((3 * 1 + 1 * 16) / 4)
+    assert module.weight.item() == pytest.approx(0.1 * (3 * 2 * 1 + 1 * 2 * 8) / 4, rel=1e-5)
+    several = {"x": [1.0, 2.0], "y": [3.0, 4.0], "z": [4.0, 4.0]}
+    given = {"label_cols": ["y", "z"], "label_shapes": [[-1, 1]] * 2, "metrics": [mae]}
+    said, _ = fitted(Two(), several, **given, loss_weights=[0.5, 0.25])
+    assert said["loss"] == pytest.approx(0.5 * 4 + 0.25 * 16) and (said["train_y_mae"], said["train_z_mae"]) == (2, 4)
+    assert fitted(Two(), several, **given)[0]["loss"] == pytest.approx(4 + 16)
+    made = fitted(line(), COLUMNS, loss=None, loss_constructors=[torch.nn.L1Loss])
+    assert made[0]["loss"] == pytest.approx(np.mean(y))
+    held = {n: v * 2 for n, v in COLUMNS.items()} | {"held": [False] * 4 + [True] * 4}
+    said, module = fitted(line(), held, "held", metrics={"off": mae}, validation="held")
+    w = module.weight.item()
+    assert said["val_loss"] == pytest.approx(np.mean((w * x - y) ** 2), rel=1e-5)
+    assert said["val_off"] == pytest.approx(np.mean(np.abs(w * x - y)), rel=1e-5)
+    with pytest.raises(ValueError, match=r"metrics has 'mae'; give functions of \(output, label\)"):
+        fitted(line(), COLUMNS, metrics={"mae": "mae"})
+    with pytest.raises(ValueError, match="give its optimizer and loss too"):
+        fitted(line(), COLUMNS, optimizer=None, loss=None)
 
 
 @pytest.fixture

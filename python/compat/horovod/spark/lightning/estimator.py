@@ -103,6 +103,9 @@ class TorchEstimator(HorovodEstimator):
             "label_shapes": None, "compression": None,
         }  # fmt: skip
 
+    def _metrics(self) -> Any:
+        return self.getMetrics() or None  # a mapping has the names that they are logged by
+
     def _plain(self, found: dict[str, Any]) -> Plain:
         """What Lightning's Trainer needs beside a module that is no LightningModule."""
         model, made = self.getModel(), self.getLossConstructors()
