@@ -98,6 +98,9 @@ def test_torch_in_a_pipeline_saved_and_loaded(table, tmp_path, capsys):
     assert torch.equal(torch.load(tmp_path / "out/model.pt", weights_only=False).weight, model.model.weight)
     listed = hora.spark.predict(model, scored, output="p")
     assert listed.orderBy("a").first().p == row.prediction
+    model.save(str(tmp_path / "model"))
+    kept = hora.spark.predict(str(tmp_path / "model"), scored, output="p")
+    assert kept.orderBy("a").first().p == row.prediction
 
 
 @longer
@@ -253,6 +256,67 @@ def test_a_fit_killed_at_random_moments_goes_on_as_if_it_had_not_been(table, tmp
 
 
 @longer
+@pytest.mark.parametrize("kind", ["torch", "keras"])
+def test_a_gang_that_lost_a_rank_inside_a_fit_goes_on_by_itself(table, tmp_path, monkeypatch, kind):
+    """With restarts=1: from the last epoch that is in the store, with the history and the weights of a fit that nobody
+    disturbed. Without, the fit ends."""
+    if kind == "keras":
+        monkeypatch.setattr(sys, "path", [*sys.path, *(str(beside.folder(n)) for n in ("tensorflow", "jax"))])
+        monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "2")
+
+    def made(run):
+        """An estimator whose rank 1 is killed once, when an epoch has been kept."""
+        store, died = str(tmp_path), str(tmp_path / f"died-{run}")
+        kept = f"{store}/runs/{run}/checkpoint"
+
+        def dies(*_, **__):
+            import os
+
+            import hora
+
+            if run != "quiet" and hora.rank() == 1 and os.path.exists(kept) and not os.path.exists(died):
+                open(died, "w").close()
+                os.kill(os.getpid(), 9)
+
+        told = []
+        given = {"epochs": 5, "store": store, "run_id": run, "progress": told.append, "seed": 3}
+        if kind == "keras":
+            import keras
+
+            keras.utils.set_random_seed(1)
+            e = estimator(
+                optimizer="adam", callbacks=[keras.callbacks.LambdaCallback(on_train_batch_end=dies)], **given
+            )
+            e.model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        else:
+
+            def loss(out, y):
+                dies()
+                return ((out[:, 0] - y) ** 2).mean()
+
+            e = estimator(optimizer=torch.optim.Adam, loss=loss, **given)
+        return e, told
+
+    def weights(fitted):
+        return (
+            fitted.model.get_weights() if kind == "keras" else [v.numpy() for v in fitted.model.state_dict().values()]
+        )
+
+    quiet, _ = made("quiet")
+    undisturbed = quiet.fit(table)
+    e, told = made("r")
+    fitted = e.fit(table, {e.restarts: 1})
+    assert (tmp_path / "died-r").exists()
+    epochs = [t["epoch"] for t in told]
+    assert sorted(set(epochs)) == [1, 2, 3, 4, 5] and epochs.count(1) == 1, epochs  # it did not begin anew
+    assert fitted.history == undisturbed.history
+    assert all(np.array_equal(a, b) for a, b in zip(weights(fitted), weights(undisturbed), strict=True))
+    e, _ = made("once")
+    with pytest.raises(hora.HoraError, match=r"killed by signal 9|signal 9"):
+        e.fit(table)
+
+
+@longer
 def test_weights_and_classes(table):
     """Rows of weight 0 teach nothing; classes come as the likeliest one."""
     from pyspark.sql import functions as F
@@ -272,7 +336,7 @@ def test_weights_and_classes(table):
     assert right > 570 and fitted.history[-1]["accuracy"] < 0.85  # a fifth of what it saw was wrong
 
 
-def test_a_function_of_the_users(table):
+def test_a_function_of_the_users(table, tmp_path):
     def train(t):
         import hora
 
@@ -285,8 +349,42 @@ def test_a_function_of_the_users(table):
 
     fitted = hora.spark.Estimator(train, features=["a", "b"], label="y", np=2).fit(table)
     assert fitted.history[0]["slope"] == pytest.approx(2, abs=0.4)
-    row = fitted.transform(table).first()
+    row = fitted.transform(table).orderBy("a").first()
     assert row.prediction == pytest.approx(row.a * fitted.history[0]["slope"], rel=1e-5)
+    if os.environ.get("HORA_SPARK") != "all":
+        return
+    fitted.save(str(tmp_path / "fitted"))
+    again = hora.spark.EstimatorModel.load(str(tmp_path / "fitted"))
+    assert again.history == fitted.history and again.transform(table).orderBy("a").first() == row
+    listed = hora.spark.predict(str(tmp_path / "fitted"), table).orderBy("a").first()
+    assert listed.prediction == row.prediction and listed.prediction_error is None
+
+
+@longer
+def test_batches_of_an_estimator_s_model(table, tmp_path):
+    """transform asks with no more bytes of features than batch_bytes says."""
+    seen = str(tmp_path)
+
+    def train(t):
+        t.end_epoch(0, {})
+
+        def model(columns):
+            import os
+
+            with open(f"{seen}/{os.getpid()}", "a") as f:
+                f.write(f"{len(columns['a'])}\n")
+            return columns["a"] + columns["b"]
+
+        return model
+
+    e = hora.spark.Estimator(train, features=["a", "b"], label="y", np=2, batch_bytes=800, verbose=False)
+    fitted = e.fit(table)
+    for p in tmp_path.iterdir():  # of the rank that looked at what it gives
+        p.unlink()
+    got = fitted.transform(table).collect()
+    assert len(got) == 600 and all(r.prediction == pytest.approx(r.a + r.b) for r in got)
+    sizes = [int(line) for p in tmp_path.iterdir() for line in p.read_text().split()]
+    assert max(sizes) == 50 and sum(sizes) == 600, sizes
 
 
 @longer
@@ -324,8 +422,10 @@ def test_keras(table, tmp_path, monkeypatch):
     kernel = fitted.model.get_weights()[0].ravel()
     assert np.allclose(kernel, [2, -1], atol=0.1)
     fitted.save(str(tmp_path / "saved"))
-    row = hora.spark.EstimatorModel.load(str(tmp_path / "saved")).transform(table).first()
+    row = hora.spark.EstimatorModel.load(str(tmp_path / "saved")).transform(table).orderBy("a").first()
     assert row.prediction == pytest.approx(2 * row.a - row.b + 1, abs=0.3)
+    listed = hora.spark.predict(str(tmp_path / "saved"), table).orderBy("a").first()
+    assert listed.prediction == pytest.approx(row.prediction, rel=1e-6)
     import tensorflow as tf
 
     events = [
@@ -338,17 +438,39 @@ def test_keras(table, tmp_path, monkeypatch):
 
 
 @longer
-def test_a_cross_validator_s_gangs_run_beside_each_other(table):
+def test_a_cross_validator_s_gangs_run_beside_each_other(table, tmp_path):
+    """Gangs of two ranks on four slots: a rank begins when one with the other rate is alive. Only what is fitted on all
+    folds at last is alone."""
     from pyspark.ml.evaluation import RegressionEvaluator
     from pyspark.ml.tuning import CrossValidator, ParamGridBuilder
 
-    e = estimator(np=1, epochs=2)
-    grid = ParamGridBuilder().addGrid(e.learning_rate, [0.1, 1e-6]).build()
+    rates = (0.1, 1e-6)
+    for rate in rates:
+        (tmp_path / str(rate)).mkdir()
+
+    def meets(parameters, rate):
+        import os
+        import time
+
+        (other,) = {0.1, 1e-6} - {rate}
+        own = os.path.join(tmp_path, str(rate))
+        open(os.path.join(own, str(os.getpid())), "w").close()
+        end = time.monotonic() + 60
+        if len(os.listdir(own)) <= 4:  # two folds of two ranks
+            while not any(os.path.exists(f"/proc/{pid}") for pid in os.listdir(os.path.join(tmp_path, str(other)))):
+                if time.monotonic() > end:
+                    raise TimeoutError(f"no gang of rate {other} runs beside that of {rate}")
+                time.sleep(0.01)
+        return torch.optim.SGD(parameters, rate)
+
+    e = estimator(np=2, epochs=2, optimizer=meets)
+    grid = ParamGridBuilder().addGrid(e.learning_rate, list(rates)).build()
     judge = RegressionEvaluator(labelCol="y")
     found = CrossValidator(
         estimator=e, estimatorParamMaps=grid, evaluator=judge, numFolds=2, parallelism=2, seed=1
     ).fit(table)
     assert found.avgMetrics[0] < 0.2 < found.avgMetrics[1] and found.bestModel.history[-1]["loss"] < 0.1
+    assert [len(list((tmp_path / str(rate)).iterdir())) for rate in rates] == [6, 4]
 
 
 def refused(match, table, **more):

@@ -3,6 +3,7 @@ go on."""
 
 from __future__ import annotations
 
+import json
 import pickle
 import sys
 import types
@@ -154,3 +155,58 @@ def test_a_metric_of_validation_is_that_of_all_its_rows(spark, np_):
     print({k: (said.history[0][f"val_{k}"], v) for k, v in right.items()})
     for name, value in right.items():
         assert said.history[0][f"val_{name}"] == pytest.approx(value, abs=1e-5), name
+
+
+CLASSES = {"x": [1.0, 2.0, 3.0, 4.0], "c": [0.0, 1.0, 0.0, 1.0]}
+OF_CLASSES = {0: 3.0, 1: 1.0}
+
+
+@longer
+def test_classes_weigh_as_they_are_told(monkeypatch):
+    """The loss and the first step, of rows and of what validates; weights of rows go with those of classes."""
+    import here
+    import keras
+
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")])
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    x, c = (np.array(v) for v in CLASSES.values())
+
+    def fitted(columns, weights, **more):
+        given = {"features": ["x"], "label": "c", "np": 1, "epochs": 1, "batch_size": 4, "verbose": False}
+        e = hora.spark.Estimator(model, **given, **more)
+        made = here.fit(monkeypatch, e, columns, more.get("validation"))
+        weights = weights / weights.sum()
+        assert made["history"][0]["loss"] == pytest.approx(np.sum(weights * c * c), rel=1e-5)
+        (w,) = _net.arrays(made["weights"])
+        assert w.item() == pytest.approx(0.1 * np.sum(weights * 2 * x * c), rel=1e-5)
+        return made["history"][0], w.item()
+
+    of_rows = np.array([3.0, 1.0, 3.0, 1.0])
+    fitted(CLASSES, np.ones(4))
+    fitted(CLASSES, of_rows, class_weight=OF_CLASSES)
+    fitted(CLASSES | {"w": [1.0, 5.0, 2.0, 1.0]}, of_rows * [1, 5, 2, 1], class_weight=OF_CLASSES, weight="w")
+    twice = {n: v * 2 for n, v in CLASSES.items()} | {"held": [False] * 4 + [True] * 4}
+    said, w = fitted(twice, of_rows, class_weight=OF_CLASSES, validation="held")
+    assert said["val_loss"] == pytest.approx(np.sum(of_rows / of_rows.sum() * (w * x - c) ** 2), rel=1e-4)
+
+
+def test_a_function_gets_the_weights_of_classes(monkeypatch, tmp_path):
+    """In its steps, where only their ratios matter, and in those of validation."""
+    import here
+
+    def train(t):
+        with open(tmp_path / "seen", "w") as f:
+            for batches in (t.batches(0), t.validation_batches()):
+                for _, y, w in batches:
+                    json.dump(sorted(zip(y.tolist(), w.tolist(), strict=True)), f)
+                    f.write("\n")
+        t.end_epoch(0, {})
+        return lambda columns: columns["x"]
+
+    given = {"features": ["x"], "label": "c", "np": 1, "batch_size": 8, "verbose": False}
+    columns = {"x": [1.0] * 6, "c": [0.0, 1.0, 2.0] * 2, "held": [False] * 3 + [True] * 3}
+    e = hora.spark.Estimator(train, **given, class_weight={0: 3.0, 1: 1.0}, validation="held")
+    here.fit(monkeypatch, e, columns, "held")
+    seen = [dict(json.loads(line)) for line in (tmp_path / "seen").read_text().splitlines()]
+    wanted = pytest.approx({0.0: 3 * 3 / 5, 1.0: 3 / 5, 2.0: 3 / 5})  # a class that nobody speaks of weighs 1
+    assert seen == [wanted, wanted]

@@ -64,14 +64,14 @@ HOROVODS = {
 # Argument of hora.spark.Estimator → the test, or Horovod's parameter that becomes it.
 HORAS = {
     "features": "feature_cols", "label": "label_cols", "weight": "sample_weight_col", "shapes": "input_shapes",
-    "class_weight": "test_weights_and_classes", "accumulate": "backward_passes_per_step",
+    "class_weight": "test_classes_weigh_as_they_are_told", "accumulate": "backward_passes_per_step",
     "compression": "gradient_compression", "steps": "train_steps_per_epoch", "np": "num_proc", "env": "backend_env",
     "validation_steps": "validation_steps_per_epoch", "validation_batch_size": "val_batch_size", "gpu": "use_gpu",
     "seed": "random_seed", "transform": "transformation_fn", "minibatch": "train_minibatch_fn",
     "learning_rate": "test_an_optimizer_gets_the_rate_where_it_is_given",
-    "restarts": "test_a_fit_killed_at_random_moments_goes_on_as_if_it_had_not_been",
+    "restarts": "test_a_gang_that_lost_a_rank_inside_a_fit_goes_on_by_itself",
     "prediction": "test_torch_in_a_pipeline_saved_and_loaded", "raw": "test_torch_in_a_pipeline_saved_and_loaded",
-    "progress": "test_torch_in_a_pipeline_saved_and_loaded", "batch_bytes": "test_rows_that_fail_are_listed",
+    "progress": "test_torch_in_a_pipeline_saved_and_loaded", "batch_bytes": "test_batches_of_an_estimator_s_model",
     "storage_options": "test_a_store_on_s3",
 }  # fmt: skip
 
