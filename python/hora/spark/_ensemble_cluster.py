@@ -63,7 +63,7 @@ def fit(base: Any, settings: dict[str, Any], frame: Any, progress: Callable[[int
     count = _frames.Count(spark, heard, 1)
     job = make(pickle.dumps((task, seen, homes), protocol=5), secrets.token_hex(8), count.accumulator)
     try:
-        got = training.mapInArrow(job, "part long, piece long, bytes binary").collect()
+        got = _received(training.mapInArrow(job, "part long, piece long, bytes binary"), heard)
     except Exception as e:
         told = _frames.explained(e, _WHO)
         if told is e:
@@ -110,6 +110,21 @@ def _placed_in(frame: Any, many: int, tasks: int) -> tuple[Any, Homes]:
 
     numbers = F.element_at(F.array(*[F.lit(p) for p in found]), (F.col(_PLACE) + 1).cast("int"))
     return frame.withColumn(_PLACE, numbers).repartition(tasks, _PLACE), Homes(many, tasks, found)
+
+
+def _received(frame: Any, heard: Callable[[int], Any] | None) -> list[Any]:
+    """The rows that the tasks sent. A client of Connect, which hears of no task, counts the parts that have come: in
+    their order, as fast as the slowest before them."""
+    if heard is None or not _cluster.connected(frame.sparkSession):
+        return list(frame.collect())
+    got: list[Any] = []
+    parts: set[int] = set()
+    for row in frame.toLocalIterator():
+        got.append(row)
+        if row[0] not in parts:
+            parts.add(row[0])
+            heard(len(parts))
+    return got
 
 
 def _outcomes(got: Sequence[Any], many: int) -> list[dict[str, Any]]:
