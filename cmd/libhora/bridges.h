@@ -14,10 +14,11 @@
 int32_t hora_bridge_group(uint64_t number, uint64_t group); /* what number stands for from now on; group 0 takes it away */
 hora_str hora_bridge_failure(hora_str within, int32_t *kind, int32_t *rank); /* what was told and stands in that text; else "" */
 
-/* -- XLA, as jaxlib has it: minor is the interface's minor version, create the place of XLA_FFI_Error_Create in its table of
- * functions; both stand in the header that jaxlib brings. hora_xla is the handler. */
-int32_t hora_xla_open(uint32_t minor, uint32_t create);
-void *hora_xla(void *frame);
+/* -- XLA, as jaxlib has it: by its typed interface, and by the older one, where a call is a text */
+int32_t hora_xla_open(uint32_t minor, uint32_t create); /* the typed interface's minor version and the place of XLA_FFI_Error_Create in its table of functions, as the header that jaxlib brings has them */
+void *hora_xla(void *frame); /* the typed interface's handler */
+int32_t hora_xla_text_open(void); /* 0, or -1 where failures cannot be told by the older interface */
+void hora_xla_text(void *out, const void **in, hora_str text, uint64_t length, void *status); /* the older interface's handler */
 
 /* -- TensorFlow. Called from inside tf.load_op_library, by the constructor of a library that has nothing else. */
 int32_t hora_tf_open(void); /* operations HoraEach, HoraAllgather, … and their kernels are registered; once */

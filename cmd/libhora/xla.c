@@ -1,13 +1,13 @@
-// Collectives inside programs that XLA compiled, by its foreign function interface: no header of XLA's is included and
-// nothing of it is linked. What stands here of its structures has been the same in every release since 0.5.0; what has
-// not, the interface's version and the place of a function in its table, is read from jaxlib's own header (hora.jax).
+// Collectives inside programs that XLA compiled, by its typed foreign function interface: no header of XLA's is
+// included and nothing of it is linked. What stands here of its structures has been the same in every release since
+// 0.5.0 (those before: xla_text.c); what has not, the interface's version and the place of a function in its table, is
+// read from jaxlib's own header (hora.jax).
 #include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "bridge.h"
 #include "lib.h"
+#include "xla.h"
 
 typedef struct extension {
     size_t size;
@@ -124,13 +124,9 @@ static void *fail(const frame *f) {
 }
 
 static void *wrong(const frame *f, const char *text) {
-    libhora_fail(HORA_INTERNAL, -1, text, strlen(text));
+    libhora_xla_wrong(text);
     return fail(f);
 }
-
-// What hora.jax writes into the attribute "call".
-enum { KIND, OP, GROUP, ROOT, PRE, POST, FIELDS };
-enum { RANK = 100, SIZE = 101 }; // kinds beside hora.h's: one int32 is answered
 
 static uint64_t count(const buffer *b) {
     uint64_t n = 1;
@@ -138,72 +134,24 @@ static uint64_t count(const buffer *b) {
     return n;
 }
 
-static double real(int64_t bits) {
-    double d;
-    memcpy(&d, &bits, sizeof d);
-    return d;
-}
+enum { FEW = 32 };
 
-static void *answer(const frame *f, int64_t kind, uint64_t number) {
-    int64_t group = libhora_bridge_find(number);
-    int32_t rank, size;
-    if (group < 0 || libhora_bridge_place((uint64_t)group, &rank, &size) < 0) return fail(f);
-    *(int32_t *)f->rets.at[f->rets.n - 1]->data = kind == RANK ? rank : size; // behind the token
-    return NULL;
-}
-
-enum { FEW = 32, NAME = 160 };
-
-// run makes one operation of each argument and its result, and runs them.
+// run hands the arrays over without the token that orders, which comes first on both sides.
 static void *run(const frame *f, const int64_t *call, const span *name) {
-    int64_t skip = f->args.n && f->args.at[0]->dtype == TOKEN; // the token that orders comes first, on both sides
+    int64_t skip = f->args.n && f->args.at[0]->dtype == TOKEN;
     int64_t n = f->args.n - skip;
     if (f->rets.n - skip != n && n > 0) return wrong(f, "run compiled operation: it has another number of results than of arguments; please report this");
-    hora_op few[FEW], *ops = few;
-    char few_names[FEW][NAME], (*names)[NAME] = few_names;
-    int64_t made = n ? n : 1; // a barrier has no arrays
-    if (made > FEW) {
-        ops = malloc((size_t)made * sizeof *ops);
-        names = malloc((size_t)made * sizeof *names);
+    xla_array few[FEW], *arrays = n > FEW ? malloc((size_t)n * sizeof *arrays) : few;
+    if (!arrays) return wrong(f, "run compiled operation: out of memory");
+    for (int64_t i = 0; i < n; i++) {
+        const buffer *in = f->args.at[i + skip], *out = f->rets.at[i + skip];
+        uint8_t dtype = in->dtype >= 0 && (size_t)in->dtype < sizeof types ? types[in->dtype] : 0;
+        arrays[i] = (xla_array){.dtype = dtype, .send = in->data, .recv = out->data, .recv_count = count(out),
+                                .dims = in->dims, .rank = in->rank};
     }
-    void *bad = NULL;
-    if (!ops || !names) {
-        bad = wrong(f, "run compiled operation: out of memory");
-    } else {
-        memset(ops, 0, (size_t)made * sizeof *ops);
-        for (int64_t i = 0; i < made; i++) {
-            hora_op *o = &ops[i];
-            o->size = sizeof *o;
-            o->kind = (uint8_t)call[KIND];
-            o->op = (uint8_t)call[OP];
-            o->root = (int32_t)call[ROOT];
-            o->prescale = real(call[PRE]);
-            o->postscale = real(call[POST]);
-            if (name && name->n) {
-                // The number of arrays is in each name, and names are compared: calls of different lengths are told apart.
-                if (made > 1) snprintf(names[i], NAME, "%.*s_%dof%d", (int)name->n, name->text, (int)i + 1, (int)made);
-                else snprintf(names[i], NAME, "%.*s", (int)name->n, name->text);
-                o->name = names[i];
-            }
-            if (!n) continue;
-            const buffer *in = f->args.at[i + skip], *out = f->rets.at[i + skip];
-            if (in->dtype < 0 || (size_t)in->dtype >= sizeof types || !types[in->dtype]) {
-                bad = wrong(f, "run compiled operation: its element type is not one that hora sums");
-                break;
-            }
-            o->dtype = types[in->dtype];
-            o->send = in->data;
-            o->recv = out->data;
-            o->count = count(in);
-            o->recv_count = count(out);
-            o->shape = in->dims;
-            o->ndim = (uint32_t)in->rank;
-        }
-        if (!bad && libhora_bridge_run((uint64_t)call[GROUP], ops, (uint64_t)made) < 0) bad = fail(f);
-    }
-    if (ops != few) free(ops);
-    if (names != few_names) free(names);
-    return bad;
+    int32_t bad = libhora_xla_run(call, 0, name ? name->text : "", name ? name->n : 0, arrays, n);
+    if (arrays != few) free(arrays);
+    return bad ? fail(f) : NULL;
 }
 
 void *hora_xla(void *call_frame) {
@@ -224,7 +172,10 @@ void *hora_xla(void *call_frame) {
         if (k->n == 4 && !memcmp(k->text, "call", 4) && f->attrs.types[i] == ARRAY) call = f->attrs.at[i];
         if (k->n == 4 && !memcmp(k->text, "name", 4) && f->attrs.types[i] == STRING) name = f->attrs.at[i];
     }
-    if (!call || call->n != FIELDS) return wrong(f, "run compiled operation: it was made by another version of hora; trace the program again");
-    if (call->data[KIND] >= RANK) return answer(f, call->data[KIND], (uint64_t)call->data[GROUP]);
+    if (!call || call->n != CALL_FIELDS) return wrong(f, "run compiled operation: it was made by another version of hora; trace the program again");
+    if (call->data[CALL_KIND] >= CALL_RANK) {
+        int32_t bad = libhora_xla_answer(call->data, f->rets.at[f->rets.n - 1]->data);
+        return bad ? fail(f) : NULL;
+    }
     return run(f, call->data, name);
 }

@@ -69,7 +69,8 @@ DATA_DECLARATIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 }
 
 
-# Those of bridges.h, declared when a framework's package asks for them. hora_xla is only ever called by XLA.
+# Those of bridges.h, declared when a framework's package asks for them. hora_xla and hora_xla_text are only ever
+# called by XLA.
 BRIDGES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "hora_bridge_group": (c_int32, (c_uint64, c_uint64)),
     "hora_bridge_failure": (c_char_p, (c_char_p, c_void_p, c_void_p)),
@@ -77,6 +78,8 @@ BRIDGES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "hora_tf_xla": (c_int32, ()),
     "hora_xla_open": (c_int32, (c_uint32, c_uint32)),
     "hora_xla": (c_void_p, (c_void_p,)),
+    "hora_xla_text_open": (c_int32, ()),
+    "hora_xla_text": (None, (c_void_p, c_void_p, c_char_p, c_uint64, c_void_p)),
     "hora_arena": (c_int32, (c_char_p, c_uint64, c_void_p)),
 }
 
@@ -95,6 +98,17 @@ def bridge_failure(lib: Any, within: str) -> tuple[str, int, int]:
     given = within.replace("\0", " ").encode("utf-8", "replace")
     text = bridge(lib).hora_bridge_failure(given, ctypes.byref(kind), ctypes.byref(rank))
     return (text or b"").decode("utf-8", "replace"), kind.value, rank.value
+
+
+_capsules: list[Any] = []  # what capsules point to; their names too must stay
+
+
+def capsule(function: Any, name: str) -> Any:
+    """A function of the library in Python's capsule, as frameworks take it."""
+    make = ctypes.pythonapi.PyCapsule_New
+    make.restype, make.argtypes = ctypes.py_object, (c_void_p, c_char_p, c_void_p)
+    _capsules.append(name.encode())
+    return make(ctypes.cast(function, c_void_p), _capsules[-1], None)
 
 
 class Outcome(ctypes.Structure):

@@ -6,11 +6,14 @@ A compiled program outlives an epoch, a group's handle does not: programs name g
 
 from __future__ import annotations
 
+import itertools
+import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from . import _abi, _lib
+from .call import DTYPES
 from .errors import BY_KIND, ArgumentError, HoraError, InternalError
 from .group import Group, closed, opened
 
@@ -97,6 +100,22 @@ def recover() -> None:
     """Have the frameworks drop what failed operations have left in them."""
     for drop in _recovers:
         drop()
+
+
+def bits(x: float) -> int:
+    """A double's bits as a signed number: what compiled calls say of themselves are whole numbers."""
+    return int(struct.unpack("<q", struct.pack("<d", x))[0])
+
+
+def text(what: Sequence[int], flags: int, arrays: Iterable[tuple[str, int, Sequence[int]]], name: str) -> str:
+    """A call as the library reads it in XLA's older interface (xla_text.c).
+
+    `what` has kind, operator, group, root and both factors' bits; of each array the element type's name, the elements
+    of its result, and its shape.
+    """
+    described = [(DTYPES.get(dtype, 0), out, len(shape), *shape) for dtype, out, shape in arrays]
+    numbers = [*what, flags, len(described), *itertools.chain(*described)]
+    return f"{' '.join(map(str, numbers))}\n{name}"
 
 
 def address(name: str) -> Any:

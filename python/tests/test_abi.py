@@ -20,11 +20,12 @@ DATA = ROOT / "cmd" / "libhora" / "hora_data.h"
 
 C_TYPES = {
     "int32_t": ctypes.c_int32, "int64_t": ctypes.c_int64, "uint32_t": ctypes.c_uint32, "uint64_t": ctypes.c_uint64,
-    "hora_str": ctypes.c_char_p,
+    "hora_str": ctypes.c_char_p, "void": None,
 }  # fmt: skip
 # Pointers: ctypes takes bytes where the library only reads, an address where it writes.
 POINTERS = {
     "void": ctypes.c_void_p,
+    "const void *": ctypes.c_void_p,
     "const hora_op": ctypes.c_char_p,
     "uint64_t": ctypes.c_void_p,
     "hora_outcome": ctypes.c_void_p,

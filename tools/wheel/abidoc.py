@@ -51,7 +51,7 @@ def bridges() -> list[str]:
     """The functions of bridges.h, which frameworks' compilers call by address."""
     header = (ROOT / "cmd/libhora/bridges.h").read_text()
     lines = ["", "| bridges.h | what it does |", "| --- | --- |"]
-    for what, comment in re.findall(r"^([\w *]+hora_\w+\([^)]*\);)\s*(?:/\* (.*?) \*/)?$", header, flags=re.M):
+    for what, comment in re.findall(r"^([\w *]+hora_\w+\([^)]*\);) *(?:/\* (.*?) \*/)?$", header, flags=re.M):
         lines.append(f"| `{what}` | {comment} |")
     return lines
 

@@ -8,7 +8,6 @@ one's left array to the other's right one. JAX threads a token through all that 
 from __future__ import annotations
 
 import atexit
-import struct
 import sys
 from types import FrameType
 from typing import Any
@@ -23,7 +22,8 @@ from ..errors import ArgumentError
 from ..group import Kind
 from . import _xla
 
-RANK, SIZE = 100, 101  # beside Kind: who this process is, when the program runs
+# Beside Kind: who this process is, when the program runs, and how many calls of COUNT came before (see _trial).
+RANK, SIZE, COUNT = 100, 101, 102
 
 # What runs element by element, so that a batch is one call with more elements.
 _ELEMENTWISE = (int(Kind.ALLREDUCE), int(Kind.BROADCAST), int(Kind.REDUCE))
@@ -83,19 +83,7 @@ hora_p.def_impl(_impl)
 
 
 def _lower(ctx: Any, *args: Any, hora_call: tuple[int, ...], hora_name: str, hora_ranks: int) -> Any:
-    _xla.register()
-    # Layouts and shapes are given because releases differ in what they make of a token's.
-    rule = _xla.ffi().ffi_lowering(
-        _xla.TARGET,
-        has_side_effect=True,
-        result_shapes=None,
-        operand_layouts=[(), *(tuple(range(a.ndim - 1, -1, -1)) for a in ctx.avals_in)],
-        result_layouts=[(), *(tuple(range(a.ndim - 1, -1, -1)) for a in ctx.avals_out)],
-    )
-    inner = ctx.replace(avals_in=[core.abstract_token, *ctx.avals_in], avals_out=[core.abstract_token, *ctx.avals_out])
-    after, *results = rule(
-        inner, ctx.tokens_in.get(_effect), *args, call=numpy.array(hora_call, dtype=numpy.int64), name=hora_name
-    )
+    after, results = _xla.lower(ctx, ctx.tokens_in.get(_effect), args, hora_call, hora_name)
     ctx.set_tokens_out(ctx.tokens_in.update_tokens(mlir.TokenSet({_effect: after})))
     return results
 
@@ -171,15 +159,10 @@ _bridge.on_resize(_trace_anew)
 atexit.register(recover)  # before JAX's own, which would print the failure once more: it was registered earlier
 
 
-def bits(x: float) -> int:
-    """A double's bits as a signed number: attributes of a compiled call are whole numbers."""
-    return int(struct.unpack("<q", struct.pack("<d", x))[0])
-
-
 def bind(kind: int, arrays: list[Any], *, op: int = 0, group: int = 0, root: int = 0, ranks: int = 1,
          prescale: float = 1.0, postscale: float = 1.0, name: str = "") -> list[Any]:  # fmt: skip
     """One call on several arrays."""
-    call = (int(kind), op, group, root, bits(prescale), bits(postscale))
+    call = (int(kind), op, group, root, _bridge.bits(prescale), _bridge.bits(postscale))
     return list(hora_p.bind(*arrays, hora_call=call, hora_name=name, hora_ranks=ranks))
 
 

@@ -1,38 +1,98 @@
-"""The library's handler in XLA: which jaxlib can carry it, and where jaxlib's own header says things stand."""
+"""The library's handler in XLA: which way into a compiled program this jaxlib has, and where its header says things
+stand.
+
+Every way hands an ordered effect's token through the call: XLA keeps to the order of tokens, and to none of a side
+effect.
+"""
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jaxlib
+import numpy
+from jax._src import core
+from jax._src.interpreters import mlir
+from jax._src.lib.mlir import ir
 
-from .. import _bridge
+from .. import _abi, _bridge, _framework, _lib
 from ..errors import VersionError
 
 TARGET = "hora"
-OLDEST = (0, 5, 0)  # before, jaxlib ends the process when a handler is given a token
+OLDEST = (0, 4, 31)  # what is older lacks parts of JAX that hora.jax is made of
+TYPED = (0, 5, 0)  # before, jaxlib ends the process when a handler of the typed interface is given a token
+
+
+class Way(NamedTuple):
+    """How a call gets into a program: `register` tells XLA of the handler, `lower` writes the call and gives the token
+    after it, and its results."""
+
+    register: Callable[[], None]
+    lower: Callable[..., tuple[Any, list[Any]]]
+
 
 _lock = threading.Lock()
+_way: Way | None = None
 _open = False
 
 
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(n) for n in re.findall(r"\d+", text)[:3])
-
-
 def check() -> None:
-    """Refuse what cannot work, by the versions alone: trying it would end the process."""
-    for module in (jax, jaxlib):
-        found = module.__version__
-        if _version(found) < OLDEST:
+    """Choose the way, or refuse what has none. What has to be tried is tried in another process, which that may end."""
+    global _way
+    releases = [(m.__name__, m.__version__, _framework.version(m.__version__)) for m in (jax, jaxlib)]
+    for name, said, found in releases:
+        if found < OLDEST:
             raise VersionError(
-                f"import hora.jax: {module.__name__} {found} is too old; hora.jax needs 0.5.0 or newer "
+                f"import hora.jax: {name} {said} is too old; hora.jax needs {'.'.join(map(str, OLDEST))} or newer "
                 f"(NumPy-style calls on JAX arrays outside jit work with any: hora.allreduce(x))"
             )
+    if all(found >= TYPED for _, _, found in releases):
+        _way = typed
+        return
+    why = _tried()
+    if why:
+        raise VersionError(
+            f"import hora.jax: jax {jax.__version__} with jaxlib {jaxlib.__version__} failed when hora tried its calls in another "
+            f"process: {why}; install jax {'.'.join(map(str, TYPED))} or newer"
+        )
+    _way = text
+
+
+# The package without its __init__, which would try again.
+_TRY = (
+    "import sys; from importlib.util import find_spec, module_from_spec as made; sys.modules['hora.jax'] = made(find_spec('hora.jax')); "
+    "from hora.jax import _trial; _trial.main()"
+)
+_TRY_S = 120  # on a machine that is busy with other ranks' imports
+
+
+def _tried() -> str:
+    """What is wrong with the older interface here, "" if nothing is."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("HORA_", "HOROVOD_"))} | {"JAX_PLATFORMS": "cpu"}
+    paths = [str(Path(__file__).parents[2]), *filter(None, sys.path)]
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _TRY],
+            env=env | {"PYTHONPATH": os.pathsep.join(paths)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_TRY_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    if done.returncode == 0 and done.stdout.endswith("well\n"):
+        return ""
+    return ([line for line in done.stderr.splitlines() if line.strip()] or ["it said nothing"])[-1]
 
 
 def ffi() -> Any:
@@ -60,12 +120,66 @@ def layout(header: str) -> tuple[int, int]:
     return int(minor[1]), functions.index("XLA_FFI_Error_Create")
 
 
-def register() -> None:
-    """Tell XLA of the handler, once."""
+def _layouts(avals: Any) -> list[Any]:
+    # Layouts are given because releases differ in what they make of a token's.
+    return [(), *(tuple(range(a.ndim - 1, -1, -1)) for a in avals)]
+
+
+def _register_typed() -> None:
+    _bridge.address("hora_xla_open")(*layout(_header()))
+    ffi().register_ffi_target(TARGET, ffi().pycapsule(_bridge.address("hora_xla")), platform="cpu")
+
+
+def _lower_typed(ctx: Any, token: Any, args: Any, call: tuple[int, ...], name: str) -> tuple[Any, list[Any]]:
+    rule = ffi().ffi_lowering(
+        TARGET,
+        has_side_effect=True,
+        result_shapes=None,  # given, as the layouts are
+        operand_layouts=_layouts(ctx.avals_in),
+        result_layouts=_layouts(ctx.avals_out),
+    )
+    inner = ctx.replace(avals_in=[core.abstract_token, *ctx.avals_in], avals_out=[core.abstract_token, *ctx.avals_out])
+    after, *results = rule(inner, token, *args, call=numpy.array(call, dtype=numpy.int64), name=name)
+    return after, results
+
+
+def _register_text() -> None:
+    from jax._src.lib import xla_client
+
+    if _bridge.address("hora_xla_text_open")() != 0:
+        raise _lib.failure("register operations with XLA")
+    handler = _abi.capsule(_bridge.address("hora_xla_text"), "xla._CUSTOM_CALL_TARGET")
+    xla_client.register_custom_call_target(TARGET, handler, platform="cpu")
+
+
+_STATUS_RETURNING_UNIFIED = 3
+
+
+def _lower_text(ctx: Any, token: Any, args: Any, call: tuple[int, ...], name: str) -> tuple[Any, list[Any]]:
+    arrays = [(a.dtype.name, int(b.size), a.shape) for a, b in zip(ctx.avals_in, ctx.avals_out)]  # noqa: B905 - what only answers has no arrays
+    made = mlir.custom_call(
+        TARGET,
+        result_types=[mlir.token_type(), *(ir.RankedTensorType.get(a.shape, mlir.dtype_to_ir_type(a.dtype)) for a in ctx.avals_out)],
+        operands=[token, *args],
+        backend_config=_bridge.text(call, 0, arrays, name),
+        has_side_effect=True,
+        api_version=_STATUS_RETURNING_UNIFIED,
+        operand_layouts=_layouts(ctx.avals_in),
+        result_layouts=_layouts(ctx.avals_out),
+    )
+    after, *results = made.results
+    return after, results
+
+
+typed, text = Way(_register_typed, _lower_typed), Way(_register_text, _lower_text)
+
+
+def lower(ctx: Any, token: Any, args: Any, call: tuple[int, ...], name: str) -> tuple[Any, list[Any]]:
+    """One call in a program: the token after it, and its results."""
     global _open
+    assert _way is not None, "check() has not been called"
     with _lock:
-        if _open:
-            return
-        _bridge.address("hora_xla_open")(*layout(_header()))
-        ffi().register_ffi_target(TARGET, ffi().pycapsule(_bridge.address("hora_xla")), platform="cpu")
-        _open = True
+        if not _open:
+            _way.register()
+            _open = True
+    return _way.lower(ctx, token, args, call, name)

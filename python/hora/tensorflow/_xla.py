@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import struct
 from typing import Any
 
 import tensorflow as tf
 
-from .. import _abi, _lib
+from .. import _abi, _bridge, _lib
+from ..call import NAMED
 from ..errors import SettingsError
 from ..group import Kind, Op
 
@@ -84,12 +84,10 @@ def reduce(xs: list[Any], attrs: dict[str, Any], label: str, named: bool) -> lis
 def _compiled(xs: list[Any], attrs: dict[str, Any], label: str, named: bool) -> list[Any]:
     from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
-    about = [attrs.get("group", 0), attrs.get("op", int(Op.SUM)), int(named)]
-    about += [struct.unpack("<q", struct.pack("<d", float(attrs.get(k, 1.0))))[0] for k in ("prescale", "postscale")]
-    about.append(len(xs))
-    for x in xs:
-        about += [x.dtype.as_datatype_enum, len(x.shape), *x.shape.as_list()]
-    text = " ".join(map(str, about)) + "\n" + label
+    scales = (float(attrs.get(k, 1.0)) for k in ("prescale", "postscale"))
+    what = (int(Kind.ALLREDUCE), attrs.get("op", int(Op.SUM)), attrs.get("group", 0), 0, *map(_bridge.bits, scales))
+    arrays = [(x.dtype.name, x.shape.num_elements(), x.shape.as_list()) for x in xs]
+    text = _bridge.text(what, NAMED if named else 0, arrays, label)
     graph: Any = tf.compat.v1.get_default_graph()
     before = getattr(graph, "_hora_last", None)
 

@@ -1,0 +1,94 @@
+// Custom calls of XLA's older interface, as TensorFlow has it and jaxlib before 0.5.0: the handler gets addresses and
+// one text, which hora.jax and hora.tensorflow write. XLA hands over a token like any other operand there, which the
+// typed interface of those releases ends the process for. No function that sets a call's failure is exported, so it is
+// written where the class keeps it; whether XLA reads it there is tried before anything relies on it: by tf_xla.c, and
+// by hora.jax in another process.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib.h"
+#include "xla.h"
+
+static void *(*allocate)(size_t); // operator new: XLA gives the text back by operator delete
+
+int libhora_xla_text_open(void) {
+    if (!allocate) *(void **)&allocate = dlsym(RTLD_DEFAULT, "_Znwm");
+    if (!allocate) { // Python loads modules, and what they need, out of each other's sight
+        void *lib = dlopen("libstdc++.so.6", RTLD_NOW | RTLD_NOLOAD);
+        if (lib) *(void **)&allocate = dlsym(lib, "_Znwm");
+    }
+    return allocate ? 0 : -1;
+}
+
+void libhora_xla_tell(xla_status *s) {
+    const char *text = libhora_bridge_told();
+    size_t n = strlen(text);
+    char *at = n < sizeof s->message.own ? s->message.own : allocate(n + 1);
+    memcpy(at, text, n + 1);
+    s->message.text = at;
+    s->message.n = n;
+    if (at != s->message.own) memcpy(s->message.own, &n, sizeof n); // its capacity
+    s->set = 1;
+}
+
+enum { MOST = 1 << 20, DIMS = 64 };
+
+typedef struct {
+    xla_array array;
+    int64_t dims[DIMS];
+} described;
+
+// read fills n arrays from a line of numbers: of each its element type, the elements of its result, how many
+// dimensions, and those.
+static int read(char *at, described *all, xla_array *arrays, int64_t n, void **results, const void **in) {
+    for (int64_t i = 0; i < n; i++) {
+        int64_t dtype = strtoll(at, &at, 10), recv = strtoll(at, &at, 10), rank = strtoll(at, &at, 10);
+        if (rank < 0 || rank > DIMS) return -1;
+        for (int64_t d = 0; d < rank; d++) all[i].dims[d] = strtoll(at, &at, 10);
+        arrays[i] = (xla_array){.dtype = (uint8_t)dtype, .send = in[i], .recv = results[i],
+                                .recv_count = (uint64_t)recv, .dims = all[i].dims, .rank = rank};
+    }
+    return 0;
+}
+
+int64_t libhora_xla_text(void **results, const void **in, const char *opaque, size_t length, xla_status *s) {
+    // The call, flags, n; the n arrays; a new line, the name.
+    char *text = strndup(opaque, length), *at = text, *name = text ? strchr(text, '\n') : NULL;
+    int64_t head[CALL_FIELDS + 2], n = 0;
+    described *all = NULL;
+    xla_array *arrays = NULL;
+    int bad = -1;
+    if (name) {
+        *name++ = 0;
+        for (int i = 0; i < CALL_FIELDS + 2; i++) head[i] = strtoll(at, &at, 10);
+        n = head[CALL_FIELDS + 1];
+        if (n >= 0 && n <= MOST) {
+            all = calloc((size_t)n + 1, sizeof *all);
+            arrays = calloc((size_t)n + 1, sizeof *arrays);
+        }
+        bad = all && arrays ? read(at, all, arrays, n, results, in) : -1;
+    }
+    if (bad) libhora_xla_wrong("run compiled operation: it was made by another version of hora; trace the program again");
+    else if (head[CALL_KIND] >= CALL_RANK) bad = libhora_xla_answer(head, results[0]);
+    else bad = libhora_xla_run(head, (uint8_t)head[CALL_FIELDS], name, strlen(name), arrays, n);
+    if (bad) libhora_xla_tell(s);
+    free(arrays), free(all), free(text);
+    return n;
+}
+
+int32_t hora_xla_text_open(void) {
+    if (libhora_enter() < 0) return -1;
+    if (libhora_xla_text_open() == 0) return 0;
+    return libhora_xla_wrong("compile hora's operations: this XLA has no C++ library of GNU's, in whose strings it takes failures");
+}
+
+void hora_xla_text(void *out, const void **in, hora_str text, uint64_t length, void *status) {
+    if (libhora_enter() < 0) {
+        libhora_xla_tell(status);
+        return;
+    }
+    // The token that orders comes first, on both sides. A barrier's is all there is, and then out is no list.
+    libhora_xla_text((void **)out + 1, in + 1, text, length, status);
+}
