@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import tempfile
 
 import pair
 
 NEEDED = ("eager", "jit", "independent calls keep their order", "grad", "vmap", "scan, while_loop, cond", "checkpoint", "donated arguments",
-          "optax", "an error and the next call")  # fmt: skip
+          "optax", "an error and the next call", "programs that differ", "a killed rank")  # fmt: skip
+KILLED = "MATRIX_KILLED"  # in the environment of the pair of which rank 1 kills itself
 
 
 def features(r: int, n: int):
@@ -36,6 +38,13 @@ def features(r: int, n: int):
         for turn in range(50):
             for k, y in enumerate(f(jnp.full(3, float(turn + r)))):
                 assert (np.asarray(y) == k * (n * turn + n * (n - 1) / 2)).all(), (turn, k)
+        # XLA takes several threads for larger ones, which are ready in another order than the program's.
+        g = jax.jit(lambda x: [hj.allreduce(jnp.cumsum(x + k) if k % 3 else x + k) for k in range(40)])
+        for turn in range(50):
+            x = np.full(4096, turn + r, np.int32)
+            for k, y in enumerate(g(x)):
+                one = n * k + np.full(4096, n * turn + n * (n - 1) // 2)
+                assert (np.asarray(y) == (np.cumsum(one) if k % 3 else one)).all(), (turn, k)
 
     def grad():
         g = jax.jit(jax.grad(lambda x: (hj.allreduce(x) ** 2).sum()))(jnp.asarray([1.0 + r, 2.0]))
@@ -84,6 +93,18 @@ def features(r: int, n: int):
             raise AssertionError("no error")
         assert float(jax.jit(hj.allreduce)(jnp.float32(1))) == n
 
+    def differing():
+        first, second = ("first", "second") if r == 0 else ("second", "first")
+        f = jax.jit(lambda x: hj.allreduce(x, name=first) + hj.allreduce(x * 2.0, name=second))
+        try:
+            jax.block_until_ready(f(jnp.ones(3)))
+        except Exception as e:
+            assert all(word in str(e) for word in ("rank 0", "rank 1", "first", "second")), e
+            hj.recover()
+        else:
+            raise AssertionError("no error")
+        assert float(jax.jit(hj.allreduce)(jnp.float32(1))) == n
+
     def distributed():
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
         jax.distributed.initialize()
@@ -95,15 +116,44 @@ def features(r: int, n: int):
         ("independent calls keep their order", order), ("grad", grad),
         ("vmap", vmap), ("scan, while_loop, cond", control), ("checkpoint", checkpoint),
         ("donated arguments", donation), ("optax", optax),
-        ("an error and the next call", error),
+        ("an error and the next call", error), ("programs that differ", differing),
     ]  # fmt: skip
+
+
+def killed(r: int):
+    """What rank 0 sees of a rank that is killed between two steps of a compiled loop."""
+    import jax
+    import jax.numpy as jnp
+
+    import hora
+    import hora.jax as hj
+    from hora.frontend import behind
+
+    def feature():
+        step = jax.jit(lambda x: jax.lax.fori_loop(0, 5, lambda _, x: hj.allreduce(x, "average"), x))
+        x = step(jnp.ones(4))
+        for turn in range(10**9):
+            if turn == 5 and r == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            try:
+                x = jax.block_until_ready(step(x))
+            except RuntimeError as e:  # JAX's own is one
+                assert "lost rank 1" in str(e) and isinstance(behind(e), hora.PeerLostError), e
+                hj.recover()
+                return
+
+    return [("a killed rank", feature)]
 
 
 def rank_main() -> int:
     import hora
 
     hora.init()
-    return pair.tell(hora.rank(), features(hora.rank(), hora.size()), NEEDED)
+    r, n = hora.rank(), hora.size()
+    bad = pair.tell(r, killed(r) if KILLED in os.environ else features(r, n), NEEDED)
+    if KILLED in os.environ:
+        os._exit(bad)  # there is nobody left to leave the job with
+    return bad
 
 
 def main() -> int:
@@ -114,7 +164,8 @@ def main() -> int:
 
     print("version", jax.__version__, flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        return pair.run(__file__, folder, JAX_COORDINATOR_ADDRESS=f"127.0.0.1:{pair.free_port()}")
+        bad = pair.run(__file__, folder, JAX_COORDINATOR_ADDRESS=f"127.0.0.1:{pair.free_port()}")
+        return pair.run(__file__, folder, ends=(0, -signal.SIGKILL), **{KILLED: "1"}) or bad
 
 
 if __name__ == "__main__":

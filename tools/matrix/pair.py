@@ -10,8 +10,9 @@ import sys
 import traceback
 
 
-def run(script: str, folder: str, **more: str) -> int:
-    """Start the script as two ranks, whose files lie in folder; the worse of their exit codes."""
+def run(script: str, folder: str, ends: tuple[int, int] = (0, 0), **more: str) -> int:
+    """Start the script as two ranks, whose files lie in folder; 0 where each ended as it is to, else the worse of their
+    exit codes."""
     env = dict(os.environ) | {
         "HORA_SIZE": "2", "HORA_LOCAL_SIZE": "2", "HORA_SERVE": "1", "HORA_ADDR": f"127.0.0.1:{free_port()}",
         "HORA_JOB": "matrix",
@@ -20,7 +21,7 @@ def run(script: str, folder: str, **more: str) -> int:
     with open(os.open(env["HORA_SECRET_FILE"], os.O_CREAT | os.O_WRONLY, 0o600), "w") as f:
         f.write(secrets.token_hex(32))
     ranks = [subprocess.Popen([sys.executable, script], env=env | {"HORA_RANK": str(r), "HORA_LOCAL_RANK": str(r)}) for r in range(2)]
-    return max(abs(p.wait()) for p in ranks)
+    return max(0 if p.wait() == end else abs(p.returncode) or 1 for p, end in zip(ranks, ends, strict=True))
 
 
 def tell(rank: int, features, needed) -> int:

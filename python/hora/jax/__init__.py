@@ -17,7 +17,7 @@ first; `hora.elastic.run` does so itself.
 
 from .. import _framework
 
-_framework.need("hora.jax", "jax", (0, 4, 30), "JAX", "jax")
+_framework.need("hora.jax", "jax", (0, 4, 31), "JAX", "jax")
 from . import _xla  # noqa: E402
 
 _xla.check()

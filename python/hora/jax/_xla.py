@@ -27,7 +27,7 @@ from .. import _abi, _bridge, _framework, _lib
 from ..errors import VersionError
 
 TARGET = "hora"
-OLDEST = (0, 4, 31)  # what is older lacks parts of JAX that hora.jax is made of
+OLDEST = (0, 4, 31)  # before, JAX has other tokens
 TYPED = (0, 5, 0)  # before, jaxlib ends the process when a handler of the typed interface is given a token
 
 
@@ -66,22 +66,34 @@ def check() -> None:
     _way = text
 
 
-# The package without its __init__, which would try again.
-_TRY = (
-    "import sys; from importlib.util import find_spec, module_from_spec as made; sys.modules['hora.jax'] = made(find_spec('hora.jax')); "
-    "from hora.jax import _trial; _trial.main()"
-)
+# The package without its __init__, which would try again; and no folder that this process has not.
+_TRY = """
+import sys
+from importlib.util import find_spec, module_from_spec
+
+sys.path[:] = filter(None, sys.path)
+sys.modules["hora.jax"] = module_from_spec(find_spec("hora.jax"))
+from hora.jax import _trial
+
+_trial.main()
+"""
 _TRY_S = 120  # on a machine that is busy with other ranks' imports
 
 
 def _tried() -> str:
     """What is wrong with the older interface here, "" if nothing is."""
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("HORA_", "HOROVOD_"))} | {"JAX_PLATFORMS": "cpu"}
-    paths = [str(Path(__file__).parents[2]), *filter(None, sys.path)]
+    if not sys.executable:
+        return "there is no Python to run"
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("HORA_", "HOROVOD_")) or k == "HORA_LIBRARY"}
+    env |= {
+        "JAX_PLATFORMS": "cpu",
+        "JAX_TRACEBACK_FILTERING": "off",
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+    }
     try:
         done = subprocess.run(
             [sys.executable, "-c", _TRY],
-            env=env | {"PYTHONPATH": os.pathsep.join(paths)},
+            env=env,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -159,7 +171,10 @@ def _lower_text(ctx: Any, token: Any, args: Any, call: tuple[int, ...], name: st
     arrays = [(a.dtype.name, int(b.size), a.shape) for a, b in zip(ctx.avals_in, ctx.avals_out)]  # noqa: B905 - what only answers has no arrays
     made = mlir.custom_call(
         TARGET,
-        result_types=[mlir.token_type(), *(ir.RankedTensorType.get(a.shape, mlir.dtype_to_ir_type(a.dtype)) for a in ctx.avals_out)],
+        result_types=[
+            mlir.token_type(),
+            *(ir.RankedTensorType.get(a.shape, mlir.dtype_to_ir_type(a.dtype)) for a in ctx.avals_out),
+        ],
         operands=[token, *args],
         backend_config=_bridge.text(call, 0, arrays, name),
         has_side_effect=True,

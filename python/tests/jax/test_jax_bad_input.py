@@ -168,7 +168,7 @@ import sys
 try:
     import hora.jax
 except ImportError as e:
-    assert sys.argv[1] in str(e) and "0.5.0 or newer" in str(e), e
+    assert sys.argv[1] in str(e) and "0.4.31 or newer" in str(e), e
     print("well")
 """
 

@@ -1,0 +1,93 @@
+"""The older interface of XLA, which releases before 0.5.0 get, on the release of today, which has it still."""
+
+import re
+
+from test_jax_faults import GATHERS, KILLED, WRONG
+from test_jax_programs import CALLS
+
+OLDER = """
+import hora.jax._xla as chosen
+
+assert chosen._way is chosen.typed
+chosen._way = chosen.text
+"""
+
+
+def test_calls(run):
+    assert run(OLDER + CALLS).stdout.count("well") == 2
+
+
+def test_wrong_calls(run):
+    assert run(OLDER + WRONG).stdout.count("well") == 2
+
+
+def test_a_killed_rank_is_replaced(run, tmp_path):
+    done = run(OLDER + KILLED, "-np", "2", "--restarts", "1", args=(str(tmp_path / "mark"),))
+    assert done.stdout.count("well 2") == 2
+    assert re.search(r"recovered in [0-9.]+ s", done.stderr), done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
+
+
+def test_what_goes_by_the_number_of_ranks_is_traced_anew(run):
+    assert run(OLDER + GATHERS, "-np", "2", "--on-loss", "continue", "--min-np", "1").stdout.count("well 1") == 1
+
+
+# What check() makes of releases that it is told, and of a trial that ends otherwise.
+CHOICE = """
+import jax, jaxlib
+import hora.jax
+from hora.jax import _xla
+from hora.errors import VersionError
+
+trial, hangs = _xla._TRY, "import os; os.read(os.pipe()[0], 1)"
+for releases, trial, seconds, says in (
+    (("0.5.0", "0.5.0"), "raise SystemExit(1)", 120, "typed"),
+    (("0.4.38", "0.5.1"), trial, 120, "text"),
+    (("0.4.31", "0.4.31"), "raise SystemExit('XLA has gone astray')", 120, "XLA has gone astray; install jax 0.5.0 or newer"),
+    (("0.4.31", "0.4.31"), hangs, 0.5, "timed out after 0.5 seconds"),
+    (("0.4.31", "0.4.31"), "import os; os.abort()", 120, "in another process: it said nothing"),
+    (("0.4.31", "0.4.30"), trial, 120, "jaxlib 0.4.30 is too old; hora.jax needs 0.4.31 or newer"),
+):
+    jax.__version__, jaxlib.__version__ = releases
+    _xla._TRY, _xla._TRY_S, _xla._way = trial, seconds, None
+    try:
+        _xla.check()
+    except VersionError as e:
+        assert _xla._way is None and says in str(e), (says, e)
+    else:
+        assert says in ("typed", "text") and _xla._way is getattr(_xla, says), says
+print("well")
+"""
+
+
+def test_the_way_is_chosen_by_a_trial(run):
+    assert "well" in run(CHOICE, "-np", "1").stdout
+
+
+# A call that has a side effect and no token, which is what the trial must not pass.
+PLAIN = """
+import numpy
+from jax._src.interpreters import mlir
+from hora.jax import _trial, _xla
+
+
+def lower(ctx, token, args, call, name):
+    byte, kind = mlir.ir_constant(numpy.uint8(0)), mlir.token_type
+    mlir.token_type = lambda: byte.type
+    try:
+        return token, _xla.text.lower(ctx, byte, args, call, name)[1]
+    finally:
+        mlir.token_type = kind
+
+
+_xla._way = _xla.Way(_xla.text.register, lower)
+try:
+    _trial.orders()
+except AssertionError as e:
+    assert "does not keep to the order" in str(e), e
+    print("well")
+"""
+
+
+def test_the_trial_finds_what_does_not_order(run):
+    assert "well" in run(PLAIN, "-np", "1").stdout
