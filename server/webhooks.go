@@ -204,7 +204,7 @@ func (h *webhooks) send(ctx context.Context, w *client.Webhook, id string, body 
 		if u := (*url.Error)(nil); errors.As(err, &u) {
 			err = u.Err // without the address, which may have a token
 		}
-		return 0, err
+		return 0, errors.New(client.Plain(err))
 	}
 	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, 1<<16))
 	answer.Body.Close()

@@ -81,3 +81,23 @@ func TestDeliveriesAndClocks(t *testing.T) {
 		t.Errorf("two tries that failed are %d lines of the log, not 1:\n%s", n, log.String())
 	}
 }
+
+// TestAWebhookThatIsNotReached: why stands there in words, and not in those for a program's calls.
+func TestAWebhookThatIsNotReached(t *testing.T) {
+	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	defer slow.Close()
+	plain := httptest.NewServer(http.NotFoundHandler())
+	defer plain.Close()
+	for address, says := range map[string]string{
+		"http://127.0.0.1:1/x": "nothing listens at 127.0.0.1:1",
+		slow.URL:               "it does not answer in time",
+		strings.Replace(plain.URL, "http:", "https:", 1): "it speaks http, and no https",
+	} {
+		h := newWebhooks()
+		h.http.Timeout = 100 * time.Millisecond
+		_, err := h.send(t.Context(), &client.Webhook{URL: address}, "msg_1", nil)
+		if err == nil || err.Error() != says {
+			t.Errorf("%s: %v, and not %s", address, err, says)
+		}
+	}
+}

@@ -113,7 +113,7 @@ func TestWebhooks(t *testing.T) {
 	address := v.Listener.Addr().String()
 	v.Close()
 	failed := s.until(s.submit(shell(1, "exit 3")).ID, ended)
-	s.eventually("the failure is told", func() bool { return strings.Contains(s.hora("webhook", "list").out, "refused") })
+	s.eventually("the failure is told", func() bool { return strings.Contains(s.hora("webhook", "list").out, "nothing listens at 127.0.0.1:") })
 	s.kill()
 	s.up()
 	again := newListener(t, must(net.Listen("tcp", address)))

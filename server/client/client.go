@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"crypto/x509"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -39,32 +38,9 @@ func New(address, token string) *Client {
 	return &Client{URL: bare, Token: token, pin: pin, proxy: proxy, HTTP: &http.Client{Transport: &http.Transport{
 		TLSClientConfig: security(pin), Proxy: proxy,
 		DialContext: (&net.Dialer{Timeout: 10 * time.Second}).DialContext, MaxIdleConnsPerHost: 64,
-		TLSHandshakeTimeout: 10 * time.Second,
+		TLSHandshakeTimeout: 2 * silentFor, // watch ends what a server that was stopped leaves open
 	}}}
 }
-
-// NoServer is for a server that does not answer.
-type NoServer struct {
-	URL string
-	Err error
-}
-
-func (e *NoServer) Error() string {
-	if errors.Is(e.Err, errSilent) {
-		return fmt.Sprintf("reach the server at %s: %v: have it go on, or end it and start it again with hora up, which ends no job", e.URL, e.Err)
-	}
-	var stranger x509.UnknownAuthorityError
-	var pinned *anotherPin
-	switch {
-	case errors.As(e.Err, &stranger):
-		return fmt.Sprintf("reach the server at %s: its certificate is signed by somebody whom this machine does not trust: give the whole address that hora up prints, with # and the fingerprint after it, as hora login '%s#...'; where the certificate is your own have this machine trust who signed it, with SSL_CERT_FILE for one", e.URL, e.URL)
-	case errors.As(e.Err, &pinned): // which says what to do
-		return fmt.Sprintf("reach the server at %s: %v", e.URL, pinned)
-	}
-	return fmt.Sprintf("reach the server at %s: %v: start it with hora up, or name another with HORA_SERVER", e.URL, e.Err)
-}
-
-func (e *NoServer) Unwrap() error { return e.Err }
 
 // Key makes a key by which a submission that is sent twice is one job.
 func Key() string {
@@ -192,7 +168,7 @@ func (c *Client) send(
 	f := &Fault{Status: r.StatusCode, Title: r.Status}
 	b, _ := io.ReadAll(io.LimitReader(r.Body, 1<<20))
 	if json.Unmarshal(b, f) != nil || f.Detail == "" {
-		f.Detail = fmt.Sprintf("%s answers %s: see whether that is a server of hora", c.URL, r.Status)
+		f.Detail = c.stranger(r.Status, b)
 	}
 	return nil, f
 }

@@ -123,7 +123,7 @@ func (c *Client) Upgrade(ctx context.Context, path, protocol string) (net.Conn, 
 		f := &Fault{Status: r.StatusCode, Title: r.Status}
 		b, _ := io.ReadAll(io.LimitReader(r.Body, 1<<20))
 		if json.Unmarshal(b, f) != nil || f.Detail == "" {
-			f.Detail = fmt.Sprintf("%s answers %s: see whether that is a server of hora", c.URL, r.Status)
+			f.Detail = c.stranger(r.Status, b)
 		}
 		return nil, nil, f
 	}

@@ -27,7 +27,7 @@ func (c *Client) dial(ctx context.Context, u *url.URL) (net.Conn, error) {
 	}
 	conn, err := d.DialContext(ctx, "tcp", withPort(proxy))
 	if err != nil {
-		return nil, fmt.Errorf("reach the proxy: %w", err)
+		return nil, &net.OpError{Op: byProxy, Net: "tcp", Err: err}
 	}
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
