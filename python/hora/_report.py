@@ -9,6 +9,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from .errors import ArgumentError
+
 instead: Callable[[int, int, dict[str, Any]], bool] | None = None  # where the numbers of a job go that no server has
 _lock = threading.Lock()  # guards what follows
 _socket: socket.socket | None = None
@@ -24,14 +26,28 @@ def _rank() -> int:
 
 def value(name: str, value: Any) -> float | str:
     try:
+        if isinstance(value, (str, bytes, bytearray)):  # which float() would read
+            raise TypeError
         number = float(value)
-    except (TypeError, ValueError) as e:
+    except (TypeError, ValueError):
         raise TypeError(
             f"hora.report({name}=...): {type(value).__name__} is not one number: give a float, or a tensor with one element"
-        ) from e
+        ) from None
     if number != number or number in (float("inf"), float("-inf")):
         return repr(number)  # JSON has no word for those
     return number
+
+
+def number(step: Any) -> int:
+    """The number of a step; a tensor with one element will do."""
+    try:
+        if isinstance(step, (str, bytes, bytearray)):
+            raise TypeError
+        return int(step)
+    except (TypeError, ValueError, OverflowError):
+        raise ArgumentError(
+            f"the step {step!r} is no whole number: give one, as in hora.report(10, loss=loss)"
+        ) from None
 
 
 def report(step: int | None = None, **metrics: Any) -> bool:
@@ -46,8 +62,9 @@ def report(step: int | None = None, **metrics: Any) -> bool:
     """
     global _step
     values = {name: value(name, v) for name, v in metrics.items()}
+    given = None if step is None else number(step)
     with _lock:
-        _step = _step + 1 if step is None else int(step)
+        _step = _step + 1 if given is None else given
         now = _step
         if not values:
             return False

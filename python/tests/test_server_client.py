@@ -10,11 +10,15 @@ import socket
 import subprocess
 import sys
 import threading
+import traceback
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from test_server import BIN, PATIENCE, Site
 
+import hora
+from hora import ArgumentError
 from hora.server import Client, Job, ServerError, Snapshot, Unreachable
 
 TRAIN = """
@@ -243,6 +247,14 @@ def test_what_is_no_job_and_no_command(client: Client) -> None:
                 call(wrong)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="'abc' is no number of a job"):
         client.report("abc", {"loss": 1.0})  # type: ignore[arg-type]
+    for text in ("nan", "0.5", b"1"):
+        with pytest.raises(TypeError, match="is not one number: give a float"):
+            client.report(1, {"x": text})
+    for call in (lambda: hora.report("x", loss=1), lambda: client.report(1, {"x": 1}, step="x")):  # type: ignore[arg-type]
+        with pytest.raises(
+            ArgumentError, match="the step 'x' is no whole number: give one, as in hora.report.10, loss"
+        ):
+            call()
     with pytest.raises(TypeError, match="read takes a file as artifacts.id. answers it, and not 'x'"):
         client.read("x")  # type: ignore[arg-type]
 
@@ -264,8 +276,11 @@ def test_what_is_refused(client: Client, tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(ServerError, match="the token is missing or wrong") as e:
         Client(client.url, "0" * 48).jobs().__next__()
     assert e.value.status == 401
-    with pytest.raises(Unreachable, match="start it with hora up"):
+    with pytest.raises(Unreachable, match="nothing listens at 127.0.0.1:1: start it with hora up") as away:
         Client("http://127.0.0.1:1", "x").about()
+    assert len("".join(traceback.format_exception(away.value)).split("Traceback")) == 2  # urllib's are left out
+    with pytest.raises(Unreachable, match="it speaks http, and no https: give its address as hora up prints it"):
+        Client(client.url.replace("http:", "https:"), "x").about()
     with pytest.raises(ServerError, match="there is no token for http://127.0.0.1:1"):
         Client("http://127.0.0.1:1")
     with pytest.raises(ServerError, match="is no address of a server"):
@@ -293,8 +308,19 @@ def test_beyond_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         with pytest.raises(ServerError, match="and not the pinned 0000"):
             Client(bare + "#" + "0" * len(pin), token).about()
         monkeypatch.setenv("HOME", str(tmp_path))
-        with pytest.raises(ServerError, match="CERTIFICATE_VERIFY_FAILED"):
-            Client(bare, token).about()
+        unknown = (
+            "signed by somebody whom this machine does not trust: give the whole address that hora up prints, with #"
+        )
+        for call in (
+            Client(bare, token).about,
+            lambda: Client(bare, token).wait(1),
+        ):  # at once: waiting changes nothing
+            with pytest.raises(ServerError, match=unknown) as e:
+                call()
+            assert not isinstance(e.value, Unreachable) and "_ssl.c" not in str(e.value)
+        port = urlsplit(bare).port
+        with pytest.raises(ServerError, match=f"http://127.0.0.1:{port} speaks https: give the whole address"):
+            Client(f"http://127.0.0.1:{port}", token).about()
         with pytest.raises(ServerError, match="is not encrypted"):
             Client(bare.replace("https", "http"), token)
     finally:

@@ -233,7 +233,7 @@ class Client:
                             return
                 problem: Exception = Unreachable(f"the server at {self.url} ended the answer")
             except (ServerError, OSError, http.client.HTTPException, ValueError) as e:
-                if isinstance(e, ServerError) and e.status not in (0, 503):
+                if isinstance(e, ServerError) and not isinstance(e, Unreachable) and e.status != 503:
                     raise
                 problem = e
             now = time.monotonic()
@@ -266,7 +266,7 @@ class Client:
             point = {"name": str(name), "value": 0.0 if isinstance(number, str) else number}
             if isinstance(number, str):
                 point["value_is"] = _NONE[number]
-            points.append(point if step is None else {**point, "step": int(step)})
+            points.append(point if step is None else {**point, "step": _report.number(step)})
         for i in range(0, len(points), REPORTED):
             self._http.call("POST", f"/jobs/{job_number(id)}/metrics", body={"points": points[i : i + REPORTED]})
 
@@ -304,7 +304,7 @@ class Client:
                     h.update(block)
                     to.write(block)
             except http.client.HTTPException as e:
-                raise Unreachable(f"fetch {one.path}: {e}: fetch it again") from e
+                raise Unreachable(f"fetch {one.path}: {e}: fetch it again") from None
         if h.hexdigest() != one.hash:
             raise ServerError(f"fetch {one.path}: what came has another hash: fetch it again")
 

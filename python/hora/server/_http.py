@@ -6,6 +6,7 @@ import hashlib
 import http.client
 import json
 import secrets
+import socket
 import ssl
 import time
 import urllib.error
@@ -28,6 +29,54 @@ class Unreachable(ServerError):
     def __init__(self, text: str, sent: bool = False) -> None:
         super().__init__(text)
         self.sent = sent
+
+
+def _plain(url: str, why: object) -> str:
+    """Why a server is not reached, as the commands say it."""
+    at = urlsplit(url)
+    if isinstance(why, ConnectionRefusedError):
+        return f"nothing listens at {at.hostname}:{at.port or (443 if at.scheme == 'https' else 80)}"
+    if isinstance(why, socket.gaierror):
+        return f"there is no host {at.hostname}"
+    if isinstance(why, TimeoutError):
+        return "it does not answer in time"
+    if isinstance(why, (ConnectionError, ssl.SSLEOFError, http.client.RemoteDisconnected, http.client.IncompleteRead)):
+        return "it closed the connection before it had answered"
+    if isinstance(why, ssl.SSLError):
+        return "it speaks http, and no https" if why.reason in _NO_TLS else f"it does not agree on TLS ({why.reason})"
+    return str(why)
+
+
+_NO_TLS = ("WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
+
+
+def _unreached(url: str, why: object) -> str:
+    next = "start it with hora up, or name another with HORA_SERVER"
+    if isinstance(why, TimeoutError):
+        next = "see whether it runs there, and whether something on the way drops what is sent"
+    elif isinstance(why, ssl.SSLError) and not isinstance(why, ssl.SSLEOFError):
+        next = "give its address as hora up prints it"
+    return f"reach the server at {url}: {_plain(url, why)}: {next}"
+
+
+_EXPIRED, _OTHER_NAME = (9, 10), (62, 64)  # OpenSSL's numbers: X509_V_ERR_CERT_NOT_YET_VALID and the like
+
+
+def _distrusted(url: str, why: ssl.SSLCertVerificationError) -> str:
+    """What to do about a certificate, as the commands say it."""
+    if why.verify_code in _EXPIRED:
+        is_, next = "has expired, or is not valid yet", "give the server another one with --tls-cert and --tls-key"
+    elif why.verify_code in _OTHER_NAME:
+        is_ = f"is not for {urlsplit(url).hostname}"
+        next = "give the address with a name that the certificate has, or the server another certificate"
+    else:
+        is_ = "is signed by somebody whom this machine does not trust"
+        next = (
+            "give the whole address that hora up prints, with # and the fingerprint after it, as "
+            f"hora login '{url}#...'; where the certificate is your own have this machine trust who signed it, with "
+            "SSL_CERT_FILE for one"
+        )
+    return f"reach the server at {url}: its certificate {is_}: {next}"
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -98,15 +147,23 @@ class Http:
             raise self._refused(e) from None
         except (OSError, http.client.HTTPException) as e:
             why = getattr(e, "reason", e)
+            if isinstance(why, ssl.SSLCertVerificationError):
+                raise ServerError(_distrusted(self.url, why)) from None
             broken = isinstance(why, (ConnectionResetError, BrokenPipeError, http.client.HTTPException))
-            text = f"reach the server at {self.url}: {why}: start it with hora up, or name another with HORA_SERVER"
-            raise Unreachable(text, broken) from e
+            raise Unreachable(_unreached(self.url, why), broken) from None
 
     def _refused(self, e: urllib.error.HTTPError) -> ServerError:
+        detail, text = None, b""
         try:
-            detail = json.loads(e.read(1 << 20)).get("detail")
-        except (ValueError, OSError, AttributeError):
-            detail = None
+            text = e.read(1 << 20)
+            detail = json.loads(text).get("detail")
+        except (ValueError, OSError, AttributeError, http.client.HTTPException):
+            pass
+        if not detail and b"HTTP request to an HTTPS server" in text:
+            detail = (
+                f"the server at {self.url} speaks https: give the whole address that hora up prints, which begins with "
+                "https:// and may end in # and a fingerprint"
+            )
         return ServerError(detail or f"{self.url} answers {e.code}: see whether that is a server of hora", e.code)
 
     def call(
@@ -146,10 +203,10 @@ class Http:
             try:
                 text = answer.read()
             except (OSError, http.client.HTTPException) as e:
-                raise Unreachable(f"read the answer of {self.url}: {e}: call again", True) from e
+                raise Unreachable(f"read the answer of {self.url}: {_plain(self.url, e)}: call again", True) from None
         if not text:
             return None
         try:
             return json.loads(text)
         except ValueError as e:
-            raise ServerError(f"read the answer of {self.url}: {e}: see whether that is a server of hora") from e
+            raise ServerError(f"read the answer of {self.url}: {e}: see whether that is a server of hora") from None

@@ -61,6 +61,13 @@ def test_processes_of_each_description(folder: str) -> None:
     assert of(ScriptRunConfig(**src, run_config=old)) == (2, 2, True)
     with pytest.raises(RunConfigurationException, match="process_count 3 is no multiple of node_count 2"):
         plan(ScriptRunConfig(**src, distributed_job_config=PyTorchConfiguration(process_count=3, node_count=2)))
+    for wrong in (lambda: MpiConfiguration(node_count=0), lambda: PyTorchConfiguration(process_count=0)):
+        with pytest.raises(RunConfigurationException, match="count 0: give a whole number from 1"):
+            wrong()
+    late = MpiConfiguration()
+    late.node_count = 0
+    with pytest.raises(RunConfigurationException, match="node_count 0: give a whole number from 1"):
+        plan(ScriptRunConfig(**src, distributed_job_config=late))
     with pytest.raises(TrainingException, match="write Gloo"):
         PyTorch(**script, distributed_training=Gloo)
     with pytest.raises(TrainingException, match="node_count 0"):

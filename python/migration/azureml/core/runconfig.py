@@ -35,6 +35,12 @@ class Shape:
     mpi: bool
 
 
+def _whole(name: str, n: Any) -> int:
+    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+        raise RunConfigurationException(f"{name} {n!r}: give a whole number from 1")
+    return n
+
+
 class MpiConfiguration:
     """Processes that find each other as those of an MPI do."""
 
@@ -43,7 +49,8 @@ class MpiConfiguration:
 
         given = unknown(MpiConfiguration.__init__, "MpiConfiguration", given)
         self.process_count_per_node = given.get("process_count_per_node", process_count_per_node)
-        self.node_count = node_count
+        self.node_count = _whole("node_count", node_count)
+        _whole("process_count_per_node", self.process_count_per_node)
 
 
 class PyTorchConfiguration:
@@ -54,11 +61,10 @@ class PyTorchConfiguration:
     ) -> None:
         if str(communication_backend).lower() not in ("nccl", "gloo"):
             raise RunConfigurationException(f"communication_backend {communication_backend!r}: take Nccl or Gloo")
-        self.communication_backend, self.process_count, self.node_count = (
-            communication_backend,
-            process_count,
-            node_count,
-        )
+        if process_count is not None:
+            _whole("process_count", process_count)
+        self.communication_backend, self.process_count = communication_backend, process_count
+        self.node_count = _whole("node_count", node_count)
 
 
 class TensorflowConfiguration:
@@ -108,31 +114,26 @@ class EnvironmentDefinition(Environment):
 
 def shape_of(job: Any, nodes: int = 1) -> Shape:
     """The shape that a configuration describes."""
+    _whole("node_count", nodes)
     if job is None:
         return Shape(nodes, 1, False)
     if isinstance(job, MpiConfiguration):
-        return _checked(Shape(max(nodes, job.node_count), job.process_count_per_node, True))
+        nodes = max(nodes, _whole("node_count", job.node_count))
+        return Shape(nodes, _whole("process_count_per_node", job.process_count_per_node), True)
     if isinstance(job, PyTorchConfiguration):
-        nodes = max(nodes, job.node_count)
-        total = job.process_count or nodes
+        nodes = max(nodes, _whole("node_count", job.node_count))
+        total = nodes if job.process_count is None else _whole("process_count", job.process_count)
         if total % nodes:
             raise RunConfigurationException(
                 f"process_count {total} is no multiple of node_count {nodes}: give the number of processes on all nodes together"
             )
-        return _checked(Shape(nodes, total // nodes, False))
+        return Shape(nodes, total // nodes, False)
     if isinstance(job, TensorflowConfiguration):
         refused(
             f"TensorflowConfiguration(worker_count={job.worker_count}, parameter_server_count={job.parameter_server_count})",
             PS,
         )
     refused(f"distributed_job_config={type(job).__name__}", "take MpiConfiguration or PyTorchConfiguration")
-
-
-def _checked(shape: Shape) -> Shape:
-    for name, n in (("node_count", shape.nodes), ("process_count_per_node", shape.per_node)):
-        if not isinstance(n, int) or n < 1:
-            raise RunConfigurationException(f"{name} {n!r}: give a whole number from 1")
-    return shape
 
 
 class RunConfiguration:
