@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,8 +19,8 @@ import (
 	"time"
 )
 
-// vouched makes an authority and a certificate of localhost by it, with its key, as files.
-func vouched(t *testing.T, until time.Time) (authority, cert, key string) {
+// vouched makes an authority and a certificate of localhost, and of addresses, by it, with its key, as files.
+func vouched(t *testing.T, until time.Time, addresses ...net.IP) (authority, cert, key string) {
 	t.Helper()
 	dir := t.TempDir()
 	write := func(name, kind string, content []byte) string {
@@ -44,7 +45,7 @@ func vouched(t *testing.T, until time.Time) (authority, cert, key string) {
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	leaf := &x509.Certificate{
-		SerialNumber: serial(), Subject: pkix.Name{CommonName: "jobs"}, DNSNames: []string{"localhost"},
+		SerialNumber: serial(), Subject: pkix.Name{CommonName: "jobs"}, DNSNames: []string{"localhost"}, IPAddresses: addresses,
 		NotBefore: ca.NotBefore, NotAfter: until,
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
@@ -120,6 +121,10 @@ func certificatesThatDoNotDo(t *testing.T, s *site, cert, key string) {
 		{[]string{"--tls-cert", cert, "--tls-key", oldKey}, "private key does not match public key"},
 		{[]string{"--tls-cert", key, "--tls-key", cert}, "give two files in PEM"},
 		{[]string{"--tls-cert", old, "--tls-key", oldKey}, "the certificate has expired on"},
+		{
+			[]string{"--tls-cert", cert, "--tls-key", key, "--listen", "127.0.0.2"},
+			"the certificate is for localhost, and none of that is where the server listens, on 127.0.0.2: give a certificate for that",
+		},
 	} {
 		up := exec.Command(filepath.Join(s.bin, "hora"), append([]string{"up", "--dir", t.TempDir(), "--port", "0"}, c.flags...)...)
 		var said bytes.Buffer
@@ -130,5 +135,46 @@ func certificatesThatDoNotDo(t *testing.T, s *site, cert, key string) {
 			t.Errorf("%v: %v, %q and not one line with %q", c.flags, err, text, c.says)
 		}
 		late.Stop()
+	}
+}
+
+// TestTheAddressThatACertificateIsFor: what a server says of itself is what of its certificate leads to where it
+// listens.
+func TestTheAddressThatACertificateIsFor(t *testing.T) {
+	t.Parallel()
+	there := net.IPv4(127, 0, 0, 2)
+	authority, cert, key := vouched(t, time.Now().AddDate(0, 1, 0), there)
+	s := newSite(t, 1)
+	s.kill()
+	s.more, s.extra = []string{"--tls-cert", cert, "--tls-key", key, "--listen", there.String()}, []string{"SSL_CERT_FILE=" + authority}
+	s.up()
+	if !strings.HasPrefix(s.url, "https://127.0.0.2:") {
+		t.Errorf("it serves at %s", s.url)
+	}
+	if r := s.hora("jobs"); r.code != 0 {
+		t.Errorf("%+v", r)
+	}
+	leaf := func(names []string, addresses ...string) *x509.Certificate {
+		c := &x509.Certificate{DNSNames: names}
+		for _, a := range addresses {
+			c.IPAddresses = append(c.IPAddresses, net.ParseIP(a))
+		}
+		return c
+	}
+	for _, c := range []struct {
+		on, host, warns string
+		leaf            *x509.Certificate
+	}{
+		{"127.0.0.1", "localhost", "", leaf([]string{"localhost"}, "127.0.0.1")},
+		{"0.0.0.0", "localhost", "", leaf([]string{"localhost"})},
+		{"127.0.0.1", "203.0.113.5", "does not lead to 127.0.0.1 from here", leaf(nil, "203.0.113.5")},
+		{"0.0.0.0", "jobs.invalid", "jobs.invalid, for which the certificate is, does not lead to this machine from here", leaf([]string{"localhost", "jobs.invalid"})},
+		{"127.0.0.3", "", "", leaf([]string{"*.invalid"}, "127.0.0.1")},
+		{"127.0.0.1", "", "", leaf(nil)},
+	} {
+		host, warning, err := hostOf(t.Context(), c.leaf, net.ParseIP(c.on))
+		if host != c.host || !strings.Contains(warning, c.warns) || (warning == "") != (c.warns == "") || (err == nil) != (host != "") {
+			t.Errorf("%v %v on %s: %q, %q, %v", c.leaf.DNSNames, c.leaf.IPAddresses, c.on, host, warning, err)
+		}
 	}
 }

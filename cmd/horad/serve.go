@@ -82,7 +82,7 @@ func (v *serving) serve(ctx context.Context, out, errs io.Writer) error {
 	if err != nil {
 		return err
 	}
-	l, at, err := v.open()
+	l, at, err := v.open(ctx)
 	if err != nil {
 		return err
 	}
@@ -117,6 +117,9 @@ func (v *serving) serve(ctx context.Context, out, errs io.Writer) error {
 	}
 	fmt.Fprintf(out, "hora: serving %s\n", at.url)
 	fmt.Fprintln(out, v.forBrowsers(out, at.url, token))
+	if at.warning != "" {
+		fmt.Fprintln(errs, "hora:", at.warning)
+	}
 	select {
 	case err = <-failed:
 	case now = <-end:
@@ -178,10 +181,11 @@ func (v *serving) user() (who *node.User, err error) {
 type place struct {
 	url       string // with the authority's fingerprint
 	authority []byte
+	warning   string // what is odd about its certificate
 }
 
 // open listens: in clear on the loopback alone.
-func (v *serving) open() (net.Listener, place, error) {
+func (v *serving) open(ctx context.Context) (net.Listener, place, error) {
 	var none place
 	ip := net.ParseIP(v.listen)
 	if v.listen == "localhost" {
@@ -207,7 +211,7 @@ func (v *serving) open() (net.Listener, place, error) {
 	}
 	var s *secured
 	if v.cert != "" {
-		s, err = theirs(v.cert, v.key)
+		s, err = theirs(ctx, v.cert, v.key, ip)
 	} else {
 		s, err = ours(v.dir, ip)
 	}
@@ -216,7 +220,7 @@ func (v *serving) open() (net.Listener, place, error) {
 		return nil, none, err
 	}
 	_, port, _ := net.SplitHostPort(l.Addr().String())
-	at := place{url: "https://" + net.JoinHostPort(s.host, port), authority: s.authority}
+	at := place{url: "https://" + net.JoinHostPort(s.host, port), authority: s.authority, warning: s.warning}
 	if s.pin != "" {
 		at.url += "#" + s.pin
 	}

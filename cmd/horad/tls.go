@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -15,6 +16,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"hora/server/client"
@@ -26,24 +29,97 @@ type secured struct {
 	pin       string // of its own authority; nothing with a certificate of the user's
 	host      string // how others call it
 	authority []byte // PEM
+	warning   string // what is odd about it
 }
 
-// theirs takes the user's certificate.
-func theirs(cert, key string) (*secured, error) {
+// theirs takes the user's certificate, for a server that listens on an address.
+func theirs(ctx context.Context, cert, key string, ip net.IP) (*secured, error) {
 	pair, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {
 		return nil, fmt.Errorf("--tls-cert, --tls-key: %w: give two files in PEM, the certificate's with those that vouch for it", err)
 	}
 	s := &secured{config: serverTLS(pair)}
-	switch leaf := pair.Leaf; {
-	case time.Now().After(leaf.NotAfter):
-		return nil, fmt.Errorf("--tls-cert: the certificate has expired on %s: renew it", leaf.NotAfter.Format(time.DateOnly))
-	case len(leaf.DNSNames) > 0:
-		s.host = leaf.DNSNames[0]
-	case len(leaf.IPAddresses) > 0:
-		s.host = leaf.IPAddresses[0].String()
+	if time.Now().After(pair.Leaf.NotAfter) {
+		return nil, fmt.Errorf("--tls-cert: the certificate has expired on %s: renew it", pair.Leaf.NotAfter.Format(time.DateOnly))
 	}
-	return s, nil
+	s.host, s.warning, err = hostOf(ctx, pair.Leaf, ip)
+	return s, err
+}
+
+// lookWithin bounds looking up the names of a certificate.
+const lookWithin = 3 * time.Second
+
+// hostOf is the name or address of a certificate under which a server that listens on an address is reached. Where
+// none is known to lead there one is taken that may do so from elsewhere, behind a router for one, with a warning.
+func hostOf(ctx context.Context, leaf *x509.Certificate, ip net.IP) (host, warning string, err error) {
+	mine, err := addressesAt(ip)
+	if err != nil {
+		return "", "", err
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+	defer cancel()
+	var all, near, far []string // near: by the loopback where there is more than that; far: perhaps from elsewhere
+	for _, name := range namesOf(leaf) {
+		all = append(all, name)
+		switch at, elsewhere := leads(ctx, name, mine); {
+		case at == nil && elsewhere:
+			far = append(far, name)
+		case at == nil:
+		case at.IsLoopback() && ip.IsUnspecified():
+			near = append(near, name)
+		default:
+			return name, "", nil
+		}
+	}
+	where, names := "this machine", strings.Join(all, ", ")
+	if !ip.IsUnspecified() {
+		where = ip.String()
+	}
+	if len(far) > 0 {
+		return far[0], fmt.Sprintf("%s, for which the certificate is, does not lead to %s from here: see that it does where clients and nodes are, or give a certificate for an address of this machine", far[0], where), nil
+	}
+	if len(near) > 0 {
+		return near[0], "", nil
+	}
+	if names == "" {
+		names = "no host"
+	}
+	return "", "", fmt.Errorf("--tls-cert: the certificate is for %s, and none of that is where the server listens, on %s: give a certificate for that, or another --listen", names, ip)
+}
+
+// namesOf are the hosts that a certificate is for: names first. Of those with a star it is this machine's own.
+func namesOf(leaf *x509.Certificate) (all []string) {
+	for _, name := range leaf.DNSNames {
+		if !strings.Contains(name, "*") {
+			all = append(all, name)
+		}
+	}
+	if host, err := os.Hostname(); err == nil && !slices.Contains(all, host) && leaf.VerifyHostname(host) == nil {
+		all = append(all, host)
+	}
+	for _, ip := range leaf.IPAddresses {
+		all = append(all, ip.String())
+	}
+	return all
+}
+
+// leads says at which of a machine's addresses a name leads to it; else whether it may do so for others: where it is
+// not known here, or leads elsewhere than to the loopback, which is everybody's own.
+func leads(ctx context.Context, name string, mine []net.IP) (at net.IP, elsewhere bool) {
+	there := []net.IP{net.ParseIP(name)}
+	if there[0] == nil {
+		var err error
+		if there, err = net.DefaultResolver.LookupIP(ctx, "ip", name); err != nil {
+			return nil, true
+		}
+	}
+	for _, ip := range there {
+		if slices.ContainsFunc(mine, ip.Equal) {
+			return ip, false
+		}
+		elsewhere = elsewhere || !ip.IsLoopback()
+	}
+	return nil, elsewhere
 }
 
 func serverTLS(pair tls.Certificate) *tls.Config {
