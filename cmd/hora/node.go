@@ -66,9 +66,12 @@ func (p *program) member(o *nodeOptions) (*node.Member, error) {
 	if o.slots < 1 || o.slots > 1<<16 {
 		return nil, usageError{fmt.Errorf("--slots %d: give a number from 1 to 65536", o.slots)}
 	}
-	server := o.server
+	server, named := o.server, "--server"
 	if server == "" {
-		server = p.getenv("HORA_SERVER")
+		server, named = p.getenv("HORA_SERVER"), "HORA_SERVER"
+	}
+	if server == "" {
+		named = o.serverFile
 	}
 	if server == "" && o.serverFile == "" {
 		return nil, usageError{errors.New("hora node does not know where the server is: give --server, as hora pool token prints it, or HORA_SERVER")}
@@ -78,6 +81,9 @@ func (p *program) member(o *nodeOptions) (*node.Member, error) {
 		var err error
 		if memory, err = parseMemory(o.memory); err != nil {
 			return nil, usageError{fmt.Errorf("--memory: %w", err)}
+		}
+		if there := node.Memory(); there > 0 && memory > there {
+			fmt.Fprintf(p.err, "hora: --memory %s is more than this machine has, which is %.4g GiB: the kernel ends jobs that use so much\n", o.memory, float64(there)/(1<<30))
 		}
 	}
 	if o.serverFile == "" {
@@ -105,7 +111,7 @@ func (p *program) member(o *nodeOptions) (*node.Member, error) {
 	}
 	return &node.Member{
 		Hello: node.Hello{Version: version(), Name: o.name, Pool: o.pool, Slots: o.slots, Memory: memory, GPUs: gpus},
-		Token: token,
+		Token: token, Named: named,
 		Server: func() (string, error) {
 			if server != "" {
 				return server, nil

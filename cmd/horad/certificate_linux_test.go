@@ -8,6 +8,8 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"log"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -106,6 +108,12 @@ func TestACertificateOfYourOwn(t *testing.T) {
 	if r := s.hora("jobs"); r.code == 0 || !strings.Contains(r.errs, "whom this machine does not trust: give the whole address that hora up prints, with # and the fingerprint after it") {
 		t.Errorf("who does not trust the authority: %+v", r)
 	}
+	s.extra = []string{"HORA_TOKEN=" + offer[1]}
+	r = s.hora("node", "--pool", "lab", "--name", "two", "--server", offer[2], "--memory", "999TiB", "--dir", filepath.Join(t.TempDir(), "two"))
+	if r.code == 0 || !strings.Contains(r.errs, "as hora pool token lab prints it where you are logged in; --server has it now") ||
+		!strings.Contains(r.errs, "hora: --memory 999TiB is more than this machine has, which is ") {
+		t.Errorf("a node that does not trust the authority: %+v", r)
+	}
 	s.extra = []string{"SSL_CERT_FILE=" + authority}
 	certificatesThatDoNotDo(t, s, cert, key)
 }
@@ -176,5 +184,17 @@ func TestTheAddressThatACertificateIsFor(t *testing.T) {
 		if host != c.host || !strings.Contains(warning, c.warns) || (warning == "") != (c.warns == "") || (err == nil) != (host != "") {
 			t.Errorf("%v %v on %s: %q, %q, %v", c.leaf.DNSNames, c.leaf.IPAddresses, c.on, host, warning, err)
 		}
+	}
+}
+
+// TestHandshakesThatFail are no lines of the log, whoever makes them and however many; what else net/http says is one.
+func TestHandshakesThatFail(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	to := log.New(remarks{slog.New(slog.NewTextHandler(&out, nil))}, "", 0)
+	to.Printf("http: TLS handshake error from %s: remote error: tls: bad certificate", "192.0.2.2:5")
+	to.Print("http: panic serving")
+	if text := out.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, `level=WARN msg="http: panic serving"`) {
+		t.Errorf("the log is %s", text)
 	}
 }

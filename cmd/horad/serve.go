@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -9,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	stdlog "log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -106,7 +108,7 @@ func (v *serving) serve(ctx context.Context, out, errs io.Writer) error {
 			Version: v.version, Token: token, Address: at.url, Authority: at.authority,
 			Down: func(now bool) { end <- now },
 		}),
-		ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		ReadHeaderTimeout: 10 * time.Second, ErrorLog: stdlog.New(remarks{log}, "", 0),
 	}
 	failed := make(chan error, 1)
 	go func() { failed <- h.Serve(l) }()
@@ -138,6 +140,19 @@ func (v *serving) serve(ctx context.Context, out, errs io.Writer) error {
 		fmt.Fprintln(out, "hora: the server has ended; jobs that run go on, and hora up takes them up again")
 	}
 	return err
+}
+
+// remarks takes what net/http says of connections. A handshake that came to nothing is the other side's matter, which
+// was told; it may come as often as anybody likes.
+type remarks struct{ log *slog.Logger }
+
+func (r remarks) Write(text []byte) (int, error) {
+	level := slog.LevelWarn
+	if bytes.HasPrefix(text, []byte("http: TLS handshake error")) {
+		level = slog.LevelDebug
+	}
+	r.log.Log(context.Background(), level, strings.TrimSpace(string(text)))
+	return len(text), nil
 }
 
 // taken says whose the folder is: hora down alone would end the server that this user has started last.

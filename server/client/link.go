@@ -44,7 +44,7 @@ func FileOf(address string) string {
 type anotherPin struct{ is, want string }
 
 func (e *anotherPin) Error() string {
-	return fmt.Sprintf("the server's authority has the fingerprint %s and not the pinned %s: somebody stands between, or it was made anew: compare with what hora up prints there, and log in again", e.is, e.want)
+	return fmt.Sprintf("the server's authority has the fingerprint %s and not the pinned %s: somebody stands between, or it was made anew", e.is, e.want)
 }
 
 // security is what an address asks of TLS: the authority with its fingerprint and no other, else those that this

@@ -32,8 +32,8 @@ func (e *NoServer) Error() string {
 		next = "have it go on, or end it and start it again with hora up, which ends no job"
 	case errors.As(e.Err, &stranger):
 		next = fmt.Sprintf("give the whole address that hora up prints, with # and the fingerprint after it, as hora login '%s#...'; where the certificate is your own have this machine trust who signed it, with SSL_CERT_FILE for one", e.URL)
-	case errors.As(e.Err, new(*anotherPin)): // which says what to do
-		return fmt.Sprintf("reach the server at %s: %s", e.URL, Plain(e.Err))
+	case errors.As(e.Err, new(*anotherPin)):
+		next = "compare with what hora up prints there, and log in again"
 	case errors.As(e.Err, &other):
 		next = "give the address with a name that the certificate has, or the server another certificate"
 	case errors.As(e.Err, &invalid):
@@ -49,6 +49,11 @@ func (e *NoServer) Error() string {
 }
 
 func (e *NoServer) Unwrap() error { return e.Err }
+
+// Distrusted says whether what answers is not whom the address names, or nobody who is trusted vouches for it.
+func (e *NoServer) Distrusted() bool {
+	return errors.As(e.Err, new(*anotherPin)) || errors.As(e.Err, new(x509.UnknownAuthorityError))
+}
 
 // byProxy is what net/http calls the way to a proxy, and dial too.
 const byProxy = "proxyconnect"

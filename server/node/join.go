@@ -68,6 +68,7 @@ type Member struct {
 	Hello
 	Local  *Local
 	Server func() (string, error) // its address, looked up each time
+	Named  string                 // what has the address: a flag, a variable
 	Token  string                 // with which it may join
 	Dir    string                 // where its own token is kept
 	Alone  time.Duration          // it ends when it has had no server and no job for so long; 0 never
@@ -79,30 +80,46 @@ type Member struct {
 // errEnd is for a node that was told to end.
 var errEnd = errors.New("the server has ended this node")
 
+// firstPause is how long a node waits before it tries again for the first time.
+const firstPause = 200 * time.Millisecond
+
 // Join stays with the server until the context ends, the server refuses the node, or ends it. Jobs go on in any case.
 func (m *Member) Join(ctx context.Context) error {
-	pause, silent, joined := 200*time.Millisecond, time.Now(), false
+	pause, silent, joined, told := firstPause, time.Now(), false, false
 	m.lease.recall(m.Dir)
 	m.Local.Left = m.lease.left
 	for {
 		begin := time.Now()
-		err := m.once(ctx, func() { pause, joined = 200*time.Millisecond, true })
+		err := m.once(ctx, func() { pause, joined, told = firstPause, true, false })
 		var fault *client.Fault
+		var gone *client.NoServer
 		switch {
-		case ctx.Err() != nil, errors.Is(err, errEnd):
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, errEnd):
+			m.Say(fmt.Sprintf("the server has ended node %s: pool %s was removed, or does not need it any more", m.Name, m.Pool))
 			return nil
 		case errors.As(err, &fault) && fault.Status != http.StatusServiceUnavailable &&
 			(fault.Status != http.StatusConflict || !joined):
 			return err
+		case errors.As(err, &gone) && gone.Distrusted() && !joined && m.Alone == 0:
+			return m.distrusts(gone)
 		}
 		if errors.Is(err, syscall.ECONNREFUSED) { // nobody is there who would give this node up
 			m.renew(begin)
 		}
-		if joined && pause == 200*time.Millisecond {
+		first := pause == firstPause
+		if joined && first {
 			silent = time.Now()
-			m.Say(fmt.Sprintf("the server is away (%v): jobs go on, and this node tries again until it is back%s", err, m.lease.warning()))
-		} else if !joined && pause == 200*time.Millisecond {
+		}
+		switch {
+		case told || joined && first && broken(err): // it is said where the server does not answer then
+		case joined:
+			m.Say(fmt.Sprintf("the server is away (%s): jobs go on, and this node tries again until it is back%s", client.Plain(err), m.lease.warning()))
+			told = true
+		default:
 			m.Say(fmt.Sprintf("%v; this node tries again until it answers", err))
+			told = true
 		}
 		if _, gone := os.Stat(m.Dir); gone != nil {
 			return fmt.Errorf("this node's folder %s is gone: start it anew", m.Dir)
@@ -117,6 +134,22 @@ func (m *Member) Join(ctx context.Context) error {
 		}
 		pause = min(2*pause, m.lease.rest())
 	}
+}
+
+// broken says whether a link was closed, of which who comes again hears why.
+func broken(err error) bool {
+	var gone *client.NoServer
+	var timed net.Error
+	return !errors.As(err, &gone) && !(errors.As(err, &timed) && timed.Timeout())
+}
+
+// distrusts is why a node does not speak to what answers at an address.
+func (m *Member) distrusts(gone *client.NoServer) error {
+	named := m.Named
+	if named == "" {
+		named = "--server"
+	}
+	return fmt.Errorf("reach the server at %s: %s: give the whole address, with # and the fingerprint after it, as hora pool token %s prints it where you are logged in; %s has it now", gone.URL, client.Plain(gone), m.Pool, named)
 }
 
 const ownToken = "token"

@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -85,5 +87,58 @@ func TestAServerOfALaterRelease(t *testing.T) {
 	defer cancel()
 	if err := m.Join(ctx); err != nil || ctx.Err() != nil || beats != 3 {
 		t.Errorf("after %d signs of life the node ends with %v, %v", beats, err, ctx.Err())
+	}
+}
+
+// TestAServerThatANodeDoesNotTrust: the node ends at once, and says what has the address whose fingerprint is another's
+// or is missing: it waits for nobody.
+func TestAServerThatANodeDoesNotTrust(t *testing.T) {
+	s := httptest.NewUnstartedServer(http.NotFoundHandler())
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.StartTLS()
+	defer s.Close()
+	for address, says := range map[string]string{
+		s.URL:                                 "whom this machine does not trust: give the whole address, with # and the fingerprint after it, as hora pool token p prints it",
+		s.URL + "#" + strings.Repeat("0", 64): "and not the pinned 0000",
+	} {
+		m := &Member{
+			Hello: Hello{Name: "n", Pool: "p", Slots: 1}, Local: &Local{Dir: t.TempDir()}, Token: "joining", Dir: t.TempDir(),
+			Server: func() (string, error) { return address, nil }, Named: "HORA_SERVER", Say: func(string) {},
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		err := m.Join(ctx)
+		cancel()
+		if err == nil || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), "HORA_SERVER has it now") ||
+			strings.Contains(err.Error(), "log in") {
+			t.Errorf("the node of %s ends with %v", address, err)
+		}
+	}
+}
+
+// TestWhatANodeSaysAtItsEnd: one that the server ends says so; one whose token was taken back, and whose link was
+// closed for that, does not say before that the server is away.
+func TestWhatANodeSaysAtItsEnd(t *testing.T) {
+	var said []string
+	m := otherServer(t, func(conn net.Conn, _ *json.Decoder, _ Hello) {
+		_, _ = io.WriteString(conn, "{\"session\": \"s\", \"beat\": 5, \"patience\": 60}\n{\"end\": true}\n")
+	})
+	m.Say = func(text string) { said = append(said, text) }
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := m.Join(ctx); err != nil || len(said) != 2 ||
+		said[1] != "the server has ended node n: pool p was removed, or does not need it any more" {
+		t.Errorf("it says %q and ends with %v", said, err)
+	}
+	said = nil
+	times := 0
+	m = otherServer(t, func(conn net.Conn, _ *json.Decoder, _ Hello) {
+		if times++; times == 1 {
+			_, _ = io.WriteString(conn, "{\"session\": \"s\", \"token\": \"taken back\", \"beat\": 5, \"patience\": 60}\n")
+		}
+	})
+	m.Say = func(text string) { said = append(said, text) }
+	var fault *client.Fault
+	if err := m.Join(ctx); !errors.As(err, &fault) || len(said) != 1 {
+		t.Errorf("it says %q and ends with %v", said, err)
 	}
 }
