@@ -61,7 +61,7 @@ func (s *Server) SetQuota(ctx context.Context, name string, q client.Quota) (cli
 		return client.Project{}, refuse(422, "max %d is below slots %d: max counts what the project borrows as well", q.Max, q.Slots)
 	}
 	if q.Max > 0 && q.Slots == 0 {
-		return client.Project{}, refuse(422, "max bounds what a project borrows beyond its slots: give slots too")
+		return client.Project{}, refuse(422, "max counts a project's own slots and those that it borrows, and this one has none of its own: give slots %d too for no more than %d", q.Max, q.Max)
 	}
 	if err := s.store.Do(ctx, func(tx *sql.Tx) error { return store.SetQuota(tx, name, q) }); err != nil {
 		return client.Project{}, err

@@ -79,6 +79,9 @@ func (s *Server) expire(now, swept time.Time) (time.Time, error) {
 	return swept, errors.Join(err, s.store.ExpireKeys(s.ctx, now), s.store.ExpirePasses(s.ctx, now))
 }
 
+// keptLeast is the shortest time that somebody may say: below it stands a unit that was forgotten.
+const keptLeast = time.Hour
+
 // FolderParts are the hashes that the list of a folder's files names.
 func FolderParts(list []byte) (all []string, err error) {
 	m, err := snapshot.Decode(list)
@@ -100,11 +103,24 @@ func (s *Server) Retentions(ctx context.Context) ([]client.Retention, error) {
 
 // SetRetention says how long a project's things are kept, or those of all others.
 func (s *Server) SetRetention(ctx context.Context, project string, r client.Retention) (client.Retention, error) {
-	r.Project = project
+	r.Project, r.Removes = project, nil
+	for _, k := range []struct {
+		name    string
+		seconds int64
+	}{{"jobs", r.Jobs}, {"logs", r.Logs}, {"metrics", r.Metrics}, {"artifacts", r.Artifacts}} {
+		if d := time.Duration(k.seconds) * time.Second; d > 0 && d < keptLeast {
+			return r, refuse(422, "%s for %v: what is removed does not come back, so nothing below an hour is taken: give 1h, which is 3600 seconds, or more, or leave it out, which is for ever", k.name, d)
+		}
+	}
 	if r.Jobs > 0 && max(r.Logs, r.Metrics, r.Artifacts) > r.Jobs {
 		return r, refuse(422, "jobs are kept for %v, and what they left for longer: it goes with them: lower it, or raise jobs", time.Duration(r.Jobs)*time.Second)
 	}
-	if err := s.store.Do(ctx, func(tx *sql.Tx) error { return store.SetRetention(tx, &r) }); err != nil {
+	if err := s.store.Do(ctx, func(tx *sql.Tx) (err error) {
+		if err = store.SetRetention(tx, &r); err == nil {
+			r.Removes, err = store.Outlived(tx, project, s.now())
+		}
+		return err
+	}); err != nil {
 		return r, err
 	}
 	select {

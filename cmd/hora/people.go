@@ -194,7 +194,7 @@ func (p *program) tokenNewCommand() *cobra.Command {
 			if expires != "" {
 				seconds, err := daysOrTime(expires)
 				if err != nil {
-					return usageError{fmt.Errorf("--expires %q is no time from a second on: write it as 90d, 12h or 30m", expires)}
+					return usageError{fmt.Errorf("--expires %q %w", expires, err)}
 				}
 				n.Seconds = float64(seconds)
 			}
@@ -358,7 +358,7 @@ func (p *program) auditCommand() *cobra.Command {
 			if since != "" {
 				seconds, err := daysOrTime(since)
 				if err != nil {
-					return usageError{fmt.Errorf("--since %q is no time from a second on: write it as 7d, 12h or 30m", since)}
+					return usageError{fmt.Errorf("--since %q %w", since, err)}
 				}
 				from = time.Now().Add(-time.Duration(seconds) * time.Second)
 			}

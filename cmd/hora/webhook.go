@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -24,6 +25,7 @@ func (p *program) webhookCommand() *cobra.Command {
 
 func (p *program) webhookAddCommand() *cobra.Command {
 	w, on := client.Webhook{}, ""
+	states := []string{"queued", "preparing", "running", "paused", "finished", "failed", "cancelled"}
 	c := &cobra.Command{
 		Use:   "add URL",
 		Short: "add a webhook; prints its number and its secret",
@@ -39,7 +41,9 @@ func (p *program) webhookAddCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			w.URL = args[0]
 			for name := range strings.SplitSeq(on, ",") {
-				if name = strings.TrimSpace(name); name != "" {
+				if name = strings.TrimSpace(name); name != "" && !slices.Contains(states, name) {
+					return usageError{fmt.Errorf("--on: %q is none of %s: give one of them, or several with commas", name, strings.Join(states, ", "))}
+				} else if name != "" {
 					w.States = append(w.States, job.State(name))
 				}
 			}
@@ -53,10 +57,10 @@ func (p *program) webhookAddCommand() *cobra.Command {
 			}
 			fmt.Fprintf(p.out, "%d %s\n", is.ID, is.Secret)
 			fmt.Fprintf(p.err, "hora: webhook %d hears %s; its secret is shown this once; hora webhook test %d sends a ping\n", is.ID, hears(&is), is.ID)
-			return nil
+			return p.noteProject(c.Context(), s, w.Project)
 		},
 	}
-	c.Flags().StringVar(&on, "on", "", "`states` of jobs, with commas: queued, preparing, running, paused, finished, failed, cancelled (default finished,failed,cancelled)")
+	c.Flags().StringVar(&on, "on", "", "`states` of jobs, with commas: "+strings.Join(states, ", ")+" (default finished,failed,cancelled)")
 	c.Flags().StringVar(&w.Project, "project", "", "only jobs of this project")
 	return c
 }
@@ -166,7 +170,7 @@ func (p *program) retentionCommand() *cobra.Command {
 		Use:   "retention [PROJECT | --all]",
 		Short: "say how long jobs that have ended, and what they left, are kept",
 		Long: "retention lists how long things are kept, or says it for a project, or for all that have no times of their own. What is\n" +
-			"not named is kept for ever.\n\n" +
+			"not named is kept for ever. A time is an hour or more, with its unit (d, h, m); what is older goes at once, and is told.\n\n" +
 			"  hora retention                                        lists\n" +
 			"  hora retention --all --logs 90d                       for all projects\n" +
 			"  hora retention vision --jobs 365d --artifacts 30d     for one\n" +
@@ -184,7 +188,7 @@ func (p *program) retentionCommand() *cobra.Command {
 				}
 				seconds, err := daysOrTime(f.text)
 				if err != nil {
-					return usageError{fmt.Errorf("--%s %q is no time from a second on: write it as 90d, 12h or 30m", f.flag, f.text)}
+					return usageError{fmt.Errorf("--%s %q %w", f.flag, f.text, err)}
 				}
 				*f.to, given = seconds, true
 			}
@@ -203,10 +207,14 @@ func (p *program) retentionCommand() *cobra.Command {
 			}
 			if given {
 				r, err := s.SetRetention(c.Context(), project, r)
-				if err == nil {
-					fmt.Fprintln(p.out, retentionText(&r))
+				if err != nil {
+					return err
 				}
-				return err
+				fmt.Fprintln(p.out, retentionText(&r))
+				for _, line := range removesText(&r, time.Now()) {
+					fmt.Fprintln(p.err, "hora:", line)
+				}
+				return p.noteProject(c.Context(), s, project)
 			}
 			are, err := s.Retentions(c.Context())
 			if err == nil && len(are) == 0 {
@@ -228,20 +236,51 @@ func (p *program) retentionCommand() *cobra.Command {
 	return c
 }
 
-// daysOrTime reads 90d, and what else is a time, as seconds.
+// errNoTime is what is said of a text that is no time.
+var errNoTime = errors.New("is no time from a second on: write it as 90d, 12h or 30m")
+
+// daysOrTime reads 90d, and what else is a time with its unit, as seconds: who means days and leaves that out would
+// have seconds.
 func daysOrTime(text string) (int64, error) {
 	if days, found := strings.CutSuffix(text, "d"); found {
 		n, err := strconv.ParseInt(days, 10, 32)
 		if err != nil || n < 1 || n > 10000 {
-			return 0, errors.New("no days")
+			return 0, errNoTime
 		}
 		return n * 24 * 3600, nil
 	}
 	d, err := job.ParseTime(text)
 	if err != nil || d < time.Second {
-		return 0, errors.New("no time")
+		return 0, errNoTime
+	}
+	if n, err := strconv.Atoi(text); err == nil && n <= 10000 {
+		return 0, fmt.Errorf("has no unit: say it, as %dd or %dh", n, n)
+	} else if _, err := strconv.ParseFloat(text, 64); err == nil {
+		return 0, errors.New("has no unit: say it, as 365d or 12h")
 	}
 	return int64(d.Seconds()), nil
+}
+
+// removesText says what goes now, a line each.
+func removesText(r *client.Retention, now time.Time) (lines []string) {
+	if r.Removes == nil {
+		return nil
+	}
+	for _, k := range []struct {
+		what       string
+		n, seconds int64
+	}{
+		{"", r.Removes.Jobs, r.Jobs},
+		{"what they wrote, of ", r.Removes.Logs, r.Logs},
+		{"what they reported, of ", r.Removes.Metrics, r.Metrics},
+		{"what came back of outputs/, of ", r.Removes.Artifacts, r.Artifacts},
+	} {
+		if k.n > 0 {
+			before := now.Add(-time.Duration(k.seconds) * time.Second).Local().Format(time.DateTime)
+			lines = append(lines, fmt.Sprintf("%s%s that ended before %s: removed now", k.what, event.Counted(int(k.n), "job"), before))
+		}
+	}
+	return lines
 }
 
 func retentionText(r *client.Retention) string {

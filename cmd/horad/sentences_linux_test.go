@@ -90,6 +90,34 @@ func TestWhatCommandsSay(t *testing.T) {
 	s.until(second.ID, in(job.Finished))
 }
 
+// TestWhatBoundsSay: a quota is shown, set and taken away, and what is wrong with it, or with a time, is said in the
+// flags' own words.
+func TestWhatBoundsSay(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 1)
+	for _, c := range []struct {
+		args string
+		code int
+		says string // of both streams
+	}{
+		{"quota nobody", 0, "project nobody: none\n"},
+		{"quota nobody --slots 1", 0, "project nobody: 1 slot and what it borrows\n"},
+		{"quota nobody", 0, "project nobody: 1 slot and what it borrows\n"},
+		{"quota nobody --slots 0 --max 0", 0, "project nobody: none\n"},
+		{"quota nobody --slots 0 --max 2", 2, "give --slots 2 --max 2 for no more than so many"},
+		{"quota nobody --slots -1", 2, "--slots -1 is no number of slots: give 0 or more"},
+		{"quota nobody --none --max 2", 2, "leave one of them out"},
+		{"retention nobody --jobs 900d", 0, "hora: nothing of project nobody runs, waits or has run yet"},
+		{"token new --expires 90", 2, `--expires "90" has no unit: say it, as 90d or 90h`},
+		{"webhook add http://127.0.0.1:1/x --project nobody", 0, "hora: nothing of project nobody runs, waits or has run yet"},
+	} {
+		r := s.hora(strings.Fields(c.args)...)
+		if r.code != c.code || !strings.Contains(r.out+r.errs, c.says) {
+			t.Errorf("hora %s: %+v, want %d %q", c.args, r, c.code, c.says)
+		}
+	}
+}
+
 // tokensSay refuses what asks for more than there is, and says when less is given.
 func (s *site) tokensSay() {
 	s.t.Helper()

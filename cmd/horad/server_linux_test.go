@@ -574,7 +574,7 @@ func TestQuotas(t *testing.T) {
 	if r := s.hora("quota", "small", "--slots", "1", "--max", "1"); r.code != 0 || r.out != "project small: 1 slot\n" {
 		t.Fatalf("%+v", r)
 	}
-	if r := s.hora("quota", "small", "--slots", "2", "--max", "1"); r.code == 0 || !strings.Contains(r.errs, "max 1 is below slots 2") {
+	if r := s.hora("quota", "small", "--slots", "2", "--max", "1"); r.code == 0 || !strings.Contains(r.errs, "--max 1 is below --slots 2") {
 		t.Errorf("%+v", r)
 	}
 	s.kill() // it is on the disk
@@ -592,7 +592,10 @@ func TestQuotas(t *testing.T) {
 	if r := s.hora("projects"); r.code != 0 || !strings.Contains(r.out, "small") || !strings.Contains(r.out, "1 job") {
 		t.Errorf("%+v", r)
 	}
-	if r := s.hora("quota", "small"); r.code != 0 {
+	if r := s.hora("quota", "small"); r.code != 0 || r.out != "project small: 1 slot\n" {
+		t.Errorf("%+v", r)
+	}
+	if r := s.hora("quota", "small", "--none"); r.code != 0 || r.out != "project small: none\n" {
 		t.Errorf("%+v", r)
 	}
 	s.until(second.ID, in(job.Running))

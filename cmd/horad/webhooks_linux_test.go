@@ -155,7 +155,7 @@ func (s *site) wrongWebhooks() {
 		{"there is no webhook 7", []string{"test", "7"}},
 		{"is not encrypted", []string{"add", "http://example.org/x"}},
 		{"is no address of a webhook", []string{"add", "example.org/hook"}},
-		{"states[0]", []string{"add", "https://example.org/x", "--on", "ended"}},
+		{`--on: "ended" is none of queued, preparing`, []string{"add", "https://example.org/x", "--on", "ended"}},
 		{"takes the number of a webhook", []string{"test", "x"}},
 		{"it has add, list, remove and test", []string{"ad"}},
 	} {
@@ -211,7 +211,9 @@ func TestRetention(t *testing.T) {
 	if r := s.hora("retention", "long", "--jobs", "900d"); r.code != 0 || r.out != "project long: jobs for 900d\n" {
 		t.Errorf("%+v", r)
 	}
-	if r := s.hora("retention", "--all", "--logs", "1s"); r.code != 0 || r.out != "all projects: logs for 1s\n" {
+	s.age()
+	r := s.hora("retention", "--all", "--logs", "1h")
+	if r.code != 0 || r.out != "all projects: logs for 1h0m0s\n" || !strings.HasPrefix(r.errs, "hora: what they wrote, of 2 jobs that ended before ") {
 		t.Errorf("%+v", r)
 	}
 	s.eventually("the output goes", func() bool { return has(1) == "artifacts job" && has(3) == "artifacts job" })
@@ -221,13 +223,11 @@ func TestRetention(t *testing.T) {
 	if r := s.hora("logs", "1"); r.code != 0 || r.errs != "hora: job 1: what it wrote was removed, since it was kept as long as hora retention says\n" {
 		t.Errorf("%+v", r)
 	}
-	if r := s.hora("job", "1"); !strings.Contains(r.out, "what it wrote was removed: logs are kept for 1s") {
+	if r := s.hora("job", "1"); !strings.Contains(r.out, "what it wrote was removed: logs are kept for 1h0m0s") {
 		t.Errorf("%+v", r)
 	}
-	if r := s.hora("retention", "brief", "--jobs", "2s"); r.code != 0 {
-		t.Errorf("%+v", r)
-	}
-	s.eventually("the jobs go", func() bool { return has(1) == "" && has(3) == "" })
+	brief := func() bool { return s.hora("retention", "brief", "--jobs", "2h").code == 0 }
+	s.eventually("the jobs go", func() bool { return brief() && has(1) == "" && has(3) == "" }) // forgotten by their node
 	if got := has(2); got != "logs metrics artifacts job" {
 		t.Errorf("a project with times of its own has %q", got)
 	}
@@ -255,6 +255,12 @@ func TestRetention(t *testing.T) {
 	}
 }
 
+// age has all that has ended be three hours older than it was.
+func (s *site) age() {
+	s.t.Helper()
+	s.change("UPDATE jobs SET ended = ended - 10800000000000 WHERE ended > 0")
+}
+
 // wrongRetention is refused where it is typed, in one sentence.
 func (s *site) wrongRetention() {
 	t := s.t
@@ -266,6 +272,9 @@ func (s *site) wrongRetention() {
 		{"a project or --all", []string{"--logs", "3d"}},
 		{"was not told how long", []string{"brief"}},
 		{"write it as 90d", []string{"brief", "--logs", "soon"}},
+		{`--jobs "365" has no unit: say it, as 365d or 365h`, []string{"brief", "--jobs", "365"}},
+		{`--jobs "1e3" has no unit: say it, as 365d or 12h`, []string{"brief", "--jobs", "1e3"}},
+		{"logs for 1m0s: what is removed does not come back, so nothing below an hour is taken", []string{"brief", "--logs", "1m"}},
 		{"raise jobs", []string{"brief", "--logs", "3d", "--jobs", "2d"}},
 		{"leave one of them out", []string{"brief", "--none", "--jobs", "2d"}},
 	} {
@@ -287,8 +296,8 @@ func (s *site) artifactsGo(id int64, artifact, code string) {
 	if !there(artifact) || !there(code) {
 		t.Fatal("what the job has is not there")
 	}
-	r := s.hora("retention", "long", "--metrics", "1s", "--artifacts", "1s")
-	if r.code != 0 || r.out != "project long: metrics for 1s, artifacts for 1s\n" {
+	r := s.hora("retention", "long", "--metrics", "1h", "--artifacts", "2h")
+	if r.code != 0 || r.out != "project long: metrics for 1h0m0s, artifacts for 2h0m0s\n" {
 		t.Errorf("%+v", r)
 	}
 	s.eventually("what came back goes", func() bool { return !there(artifact) })
@@ -332,6 +341,10 @@ func (s *site) unnamed() {
 	before := count()
 	s.until(s.submit(func() client.Document { d := shell(1, "true"); d.Project = "brief"; return d }()).ID, in(job.Finished))
 	s.eventually("content goes", func() bool {
+		s.age()
+		if r := s.hora("retention", "brief", "--jobs", "2h"); r.code != 0 {
+			t.Fatalf("%+v", r)
+		}
 		_, err := os.Stat(filepath.Join(s.dir, "blobs", hash[:2], hash[2:]))
 		return os.IsNotExist(err)
 	})

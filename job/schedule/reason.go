@@ -154,8 +154,8 @@ func (m *Machine) away(e *entry) (Reason, bool) {
 func (m *Machine) never(e *entry) (Reason, bool) {
 	a := e.Ask
 	if q := m.quotas[e.Project]; q.Slots > 0 && q.Max > 0 && a.need() > q.Max {
-		return Reason{Code: CodeNever, Text: fmt.Sprintf("project %s may have %s at most, and this job needs %s: ask for fewer, or have the quota raised with hora quota %s --max %d",
-			e.Project, count(q.Max, "slot"), count(a.need(), "slot"), e.Project, a.need())}, true
+		return Reason{Code: CodeNever, Text: fmt.Sprintf("project %s may have %s at most, and this job needs %s: ask for fewer, or have the quota raised with hora quota %s --slots %d --max %d",
+			e.Project, count(q.Max, "slot"), count(a.need(), "slot"), e.Project, q.Slots, a.need())}, true
 	}
 	if m.ever(e.Pool, a) {
 		return m.away(e)

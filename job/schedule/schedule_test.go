@@ -202,7 +202,7 @@ func TestReasons(t *testing.T) {
 		62: {Code: CodeNever, Text: "no node of pool two will ever have 9 GiB for one process: the largest has 8 GiB; ask for less with --memory"},
 		63: {Code: CodeNodes, Text: "pool none has no node: it starts when one comes that holds 1 slot"},
 		64: {Code: CodeNever, Text: "no node of pool two is called y: name one that is there, or leave --node out"},
-		65: {Code: CodeNever, Text: "project q may have 3 slots at most, and this job needs 4 slots: ask for fewer, or have the quota raised with hora quota q --max 4"},
+		65: {Code: CodeNever, Text: "project q may have 3 slots at most, and this job needs 4 slots: ask for fewer, or have the quota raised with hora quota q --slots 2 --max 4"},
 		66: {Code: CodeNodes, Text: "it needs 5 slots at once, and node x of pool lab is away: it starts when that is back"},
 		67: {Code: CodeNodes, Text: "node x is away: it starts when that is back"},
 		68: {Code: CodeNever, Text: "pool lab will never hold it: it needs 7 slots at once, and the pool has 6 slots on 2 nodes in all: ask for fewer, or add nodes"},

@@ -36,13 +36,23 @@ type Answered struct {
 	Seconds float64 `json:"seconds"`
 }
 
-// Retention says how long a project's jobs and what they left are kept, in seconds; 0 is for ever.
+// Retention says how long a project's jobs and what they left are kept, in seconds from an hour on; 0 is for ever.
 type Retention struct {
 	Project   string `json:"project,omitempty" doc:"empty for what holds where a project has none of its own; the server says it"`
-	Jobs      int64  `json:"jobs,omitempty" minimum:"0" maximum:"1000000000" doc:"jobs that have ended, with all that is below"`
-	Logs      int64  `json:"logs,omitempty" minimum:"0" maximum:"1000000000" doc:"what they wrote"`
-	Metrics   int64  `json:"metrics,omitempty" minimum:"0" maximum:"1000000000" doc:"what they reported"`
-	Artifacts int64  `json:"artifacts,omitempty" minimum:"0" maximum:"1000000000" doc:"what came back of outputs/"`
+	Jobs      int64  `json:"jobs,omitempty" minimum:"0" maximum:"1000000000" doc:"jobs that have ended, with all that is below: seconds, 3600 or more; 0 is for ever"`
+	Logs      int64  `json:"logs,omitempty" minimum:"0" maximum:"1000000000" doc:"what they wrote; as jobs"`
+	Metrics   int64  `json:"metrics,omitempty" minimum:"0" maximum:"1000000000" doc:"what they reported; as jobs"`
+	Artifacts int64  `json:"artifacts,omitempty" minimum:"0" maximum:"1000000000" doc:"what came back of outputs/; as jobs"`
+
+	Removes *Removes `json:"removes,omitempty" doc:"of how many jobs something is older than that and goes now; the server says it of times that were just set"`
+}
+
+// Removes counts jobs of which something is kept no longer, by what it is.
+type Removes struct {
+	Jobs      int64 `json:"jobs,omitempty"`
+	Logs      int64 `json:"logs,omitempty"`
+	Metrics   int64 `json:"metrics,omitempty"`
+	Artifacts int64 `json:"artifacts,omitempty"`
 }
 
 // Webhooks lists the webhooks.

@@ -97,15 +97,36 @@ func (s *Store) Expire(ctx context.Context, now time.Time) (n int, err error) {
 	return n, nil
 }
 
-func expire(tx *sql.Tx, kind, table, text string, now time.Time) (int, error) {
+// outlived is where in the store things of a kind are that are kept no longer.
+func outlived(kind, table string) string {
 	of := "EXISTS (SELECT 1 FROM " + table + " WHERE job = j.id)"
 	if kind == "jobs" { // what is left of it on a node names it still
 		of = "NOT EXISTS (SELECT 1 FROM attempts WHERE job = j.id AND forgotten = 0)"
 	}
-	rows, err := tx.Query(`SELECT j.id, r.seconds FROM jobs j JOIN retention r ON r.kind = ?1 AND r.project =
+	return `FROM jobs j JOIN retention r ON r.kind = ?1 AND r.project =
 		CASE WHEN EXISTS (SELECT 1 FROM retention WHERE project = j.project) THEN j.project ELSE '' END
-		WHERE j.state IN ('finished', 'failed', 'cancelled') AND r.seconds > 0 AND j.ended > 0 AND j.ended < ?2 - r.seconds * 1000000000 AND `+of+` LIMIT ?3`,
-		kind, now.UnixNano(), expireAtOnce)
+		WHERE j.state IN ('finished', 'failed', 'cancelled') AND r.seconds > 0 AND j.ended > 0
+		AND j.ended < ?2 - r.seconds * 1000000000 AND ` + of
+}
+
+// Outlived counts the jobs of which something goes by the times of a project, or by those of all others; nil for none.
+func Outlived(tx *sql.Tx, project string, now time.Time) (*client.Removes, error) {
+	var n client.Removes
+	to := map[string]*int64{"jobs": &n.Jobs, "logs": &n.Logs, "metrics": &n.Metrics, "artifacts": &n.Artifacts}
+	for _, k := range kept {
+		one := tx.QueryRow("SELECT count(*) "+outlived(k.kind, k.table)+" AND r.project = ?3", k.kind, now.UnixNano(), project)
+		if err := one.Scan(to[k.kind]); err != nil {
+			return nil, err
+		}
+	}
+	if n == (client.Removes{}) {
+		return nil, nil
+	}
+	return &n, nil
+}
+
+func expire(tx *sql.Tx, kind, table, text string, now time.Time) (int, error) {
+	rows, err := tx.Query("SELECT j.id, r.seconds "+outlived(kind, table)+" LIMIT ?3", kind, now.UnixNano(), expireAtOnce)
 	if err != nil {
 		return 0, err
 	}
