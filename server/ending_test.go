@@ -162,3 +162,51 @@ func TestWhatIsGoneIsNotEnded(t *testing.T) {
 		t.Errorf("%v are gone, %d are not", gone, p.stuck())
 	}
 }
+
+// TestWhatIsNotListedIsGone: a machine that was ended by hand cannot be ended any more, and is not tried again, whether
+// its pool is there or was removed: the pool's list says so, also with an empty answer.
+func TestWhatIsNotListedIsGone(t *testing.T) {
+	for what, end := range map[string]func(c *callSite, pool client.Pool) error{
+		"idle": func(c *callSite, pool client.Pool) error {
+			pool.Min, pool.Idle = 0, 0.01
+			_, err := c.client.AddPool(t.Context(), pool)
+			return err
+		},
+		"removed": func(c *callSite, pool client.Pool) error { return c.client.RemovePool(t.Context(), pool.Name) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			asked, tokens := make(chan string, 10), make(chan string, 10)
+			m := &machinesOf{created: make(chan string, 10), tokens: tokens}
+			m.delete = func(name string) error { asked <- name; return errors.New("no such machine") }
+			c := newCallSite(t, m)
+			pool := client.Pool{
+				Name: "cloud", Provider: "command", Min: 1, Max: 1, Idle: 3600, Node: client.NodeSize{Cores: 1},
+				Create: "create", Delete: "delete", List: "list",
+			}
+			if _, err := c.client.AddPool(t.Context(), pool); err != nil {
+				t.Fatal(err)
+			}
+			name := nextOf(t, m.created, "no node is made")
+			if _, _, err := c.comes("cloud", name, nextOf(t, tokens, "it has no token")); err != nil {
+				t.Fatal(err)
+			}
+			c.eventually("the node is there", func() bool { return c.pool("cloud").Ready == 1 })
+			m.mu.Lock()
+			m.made = nil
+			m.mu.Unlock()
+			if err := end(c, pool); err != nil {
+				t.Fatal(err)
+			}
+			if is := nextOf(t, asked, "the node is not ended"); is != name {
+				t.Errorf("node %s is ended, and %s is to be", is, name)
+			}
+			c.eventually("it is forgotten", func() bool {
+				left, err := c.st.Made(t.Context(), "")
+				return err == nil && len(left) == 0
+			})
+			if p := c.pool("cloud"); p.Warning != "" {
+				t.Errorf("the pool says %q", p.Warning)
+			}
+		})
+	}
+}

@@ -62,12 +62,22 @@ func (s *Server) deleted(now *client.Pool, name string) error {
 	if p.Provider == "static" { // its machine is nobody's to end
 		return nil
 	}
-	if err := s.makes.Delete(p, name); err != nil {
+	if err := s.makes.Delete(p, name); err != nil && !s.gone(p, name) {
 		s.log.Warn("end a node", "pool", p.Name, "node", name, "error", without(err))
 		return err
 	}
 	s.forgetMade(p, name)
 	return nil
+}
+
+// gone says whether the list of what has made a node answers without naming it, nothing at all among it: a machine
+// that is not there cannot be ended, and need not be. Of a pool that was removed nobody else asks.
+func (s *Server) gone(p *client.Pool, name string) bool {
+	if p.List == "" {
+		return false
+	}
+	there, err := s.makes.List(p)
+	return err == nil && !slices.Contains(there, name)
 }
 
 // forgetMade notes that a node is gone, or has never been.
