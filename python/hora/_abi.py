@@ -69,8 +69,7 @@ DATA_DECLARATIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 }
 
 
-# Those of bridges.h, declared when a framework's package asks for them. hora_xla and hora_xla_text are only ever
-# called by XLA.
+# Those of bridges.h, declared when a framework's package asks for them. XLA alone calls hora_xla and hora_xla_text.
 BRIDGES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "hora_bridge_group": (c_int32, (c_uint64, c_uint64)),
     "hora_bridge_failure": (c_char_p, (c_char_p, c_void_p, c_void_p)),
@@ -395,9 +394,6 @@ capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 capsule_pointer.argtypes, capsule_pointer.restype = (ctypes.py_object, c_char_p), c_void_p
 
 
-_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
-
-
 def end_with_parent(signal: int) -> None:
     """Have the system send this process a signal when the one that forked it ends. Linux."""
-    ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal)
+    ctypes.CDLL(None).prctl(1, signal)  # PR_SET_PDEATHSIG
