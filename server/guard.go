@@ -6,7 +6,9 @@ import (
 	"crypto/subtle"
 	"database/sql"
 	"fmt"
+	"html"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -41,6 +43,10 @@ func (a *api) guard(mux *http.ServeMux) http.Handler {
 			a.foreign(w, r)
 			return
 		}
+		if reads && web.Open(r.URL.Path) {
+			mux.ServeHTTP(w, r)
+			return
+		}
 		if err == nil && !bearer {
 			text = cookie.Value
 		}
@@ -64,7 +70,7 @@ func (a *api) guard(mux *http.ServeMux) http.Handler {
 		case entering:
 			a.recorded(w, r, is, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				deedOf(r.Context()).What = signIn
-				a.enterBrowser(w, r, is)
+				a.enterBrowser(w, r, is, wanted(r))
 			}))
 		case r.URL.Path == signOut && r.Method == http.MethodPost && is.session:
 			a.recorded(w, r, is, http.HandlerFunc(a.leaveBrowser))
@@ -113,8 +119,47 @@ func (a *api) stranger(w http.ResponseWriter, r *http.Request, is *who, err erro
 	if status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="hora"`)
 	}
+	if status == http.StatusUnauthorized && !forPrograms(r.URL.Path) {
+		web.Enter(w, status, web.Entrance{Title: "Sign in", Text: toEnter(r, is, text), To: wanted(r)})
+		return
+	}
 	refusedCall(w, r, status, text)
 }
+
+// toEnter is what a browser is told that is not let in: what is wrong with the token that was given, where one was.
+func toEnter(r *http.Request, is *who, text string) string {
+	_, err := r.Cookie(cookieName)
+	switch {
+	case is != nil: // somebody's, and why it lets nobody in any more is known
+		return text
+	case r.Method == http.MethodPost && r.URL.Path == enter, r.URL.Path == "/" && r.URL.Query().Get("token") != "":
+		return "That is no token of this server's, or it was taken back: look whether all of it was copied."
+	case err == nil:
+		return "This browser is signed in no more: its token was taken back, or a month has passed."
+	}
+	return "This is a server for jobs of hora, and a token lets you in."
+}
+
+// wanted is where a browser goes once it is let in: the page that it asked for, a path of this server's alone.
+func wanted(r *http.Request) string {
+	to := r.URL.RequestURI()
+	switch {
+	case r.Method == http.MethodPost && r.URL.Path == enter:
+		to = r.PostFormValue("to")
+	case r.Method != http.MethodGet || r.URL.Query().Get("token") != "":
+		return "/"
+	}
+	u, err := url.Parse(to)
+	own := err == nil && u.Scheme == "" && u.Host == "" && u.User == nil && strings.HasPrefix(to, "/") &&
+		!strings.HasPrefix(to, "//") && !strings.ContainsAny(to, "\\\t\r\n")
+	if !own || forPrograms(u.Path) || u.Path == enter || u.Path == signOut {
+		return "/"
+	}
+	return u.RequestURI()
+}
+
+// forPrograms says whether a path is no page.
+func forPrograms(path string) bool { return strings.HasPrefix(path, "/api/") || path == "/metrics" }
 
 // foreign refuses what a browser sends from a page that is not ours, whoever is signed in there.
 func (a *api) foreign(w http.ResponseWriter, r *http.Request) {
@@ -130,15 +175,15 @@ func (a *api) foreign(w http.ResponseWriter, r *http.Request) {
 
 // refusedCall tells a program, or shows a browser, why it is not let in.
 func refusedCall(w http.ResponseWriter, r *http.Request, status int, text string) {
-	if strings.HasPrefix(r.URL.Path, "/api/") || r.URL.Path == "/metrics" {
+	if forPrograms(r.URL.Path) {
 		problemAnswer(w, status, text)
 		return
 	}
 	web.Refused(w, status, text)
 }
 
-// enterBrowser makes a session of a token in an address, which then leaves the address.
-func (a *api) enterBrowser(w http.ResponseWriter, r *http.Request, is *who) {
+// enterBrowser makes a session of a token in an address, which then leaves the address, or of one in a form.
+func (a *api) enterBrowser(w http.ResponseWriter, r *http.Request, is *who, to string) {
 	p := store.Pass{Pass: is.pass.Pass, Parent: is.hash}
 	p.Expires = time.Now().Add(sessionTime)
 	if is.session {
@@ -157,7 +202,8 @@ func (a *api) enterBrowser(w http.ResponseWriter, r *http.Request, is *who) {
 	w.Header().Set("Content-Security-Policy", "default-src 'none'")
 	w.Header().Set("Referrer-Policy", "no-referrer")
 	// A redirect would not bring the cookie along: the browser came from elsewhere.
-	fmt.Fprint(w, `<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url=/"><title>hora</title><a href="/">to the jobs</a>`)
+	to = html.EscapeString(to)
+	fmt.Fprintf(w, `<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url=%s"><title>hora</title><a href="%s">go on</a>`, to, to)
 }
 
 // signIn is what records call it that a browser is let in.
@@ -182,10 +228,7 @@ func (a *api) leaveBrowser(w http.ResponseWriter, r *http.Request) {
 	http.SetCookie(w, &http.Cookie{
 		Name: cookieName, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, MaxAge: -1, Secure: r.TLS != nil,
 	})
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.Header().Set("Content-Security-Policy", "default-src 'none'")
-	fmt.Fprint(w, `<!doctype html><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>hora</title>`+
-		`<h1>Signed out</h1><p>The address that hora up prints, or one with a token of yours, lets this browser in again.`)
+	web.Enter(w, http.StatusOK, web.Entrance{Title: "Signed out", Text: "A token lets this browser in again.", To: "/"})
 }
 
 // fromPage says whether a browser sends this from a page.

@@ -1,11 +1,14 @@
 package server
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 	"strings"
 	"testing"
+
+	"hora/server/client"
 )
 
 // browse makes a call as a browser does, with a form where one is given.
@@ -56,12 +59,83 @@ func TestABrowserThatIsNotLetIn(t *testing.T) {
 	if wrong.StatusCode != 401 || foreign.StatusCode != 403 || len(wrong.Cookies())+len(foreign.Cookies()) > 0 {
 		t.Errorf("a wrong token: %s; one from elsewhere: %s", wrong.Status, foreign.Status)
 	}
+	for path, says := range map[string]string{
+		"/jobs/45": `name="to" value="/jobs/45"`, "/": "a token lets you in", "/?token=wrong": "That is no token of this server", "/sign-in": `name="to" value="/"`,
+	} {
+		_, text := c.browse("GET", path, "", nil)
+		styled := strings.Contains(text, "/static/style.css")
+		if !strings.Contains(text, says) || strings.Contains(text, "HORA_TOKEN") || !styled {
+			t.Errorf("%s lacks %q: %s", path, says, text)
+		}
+	}
+	if _, text := c.browse("GET", "/", "", nil, &http.Cookie{Name: cookieName, Value: "old"}); !strings.Contains(text, "signed in no more") {
+		t.Errorf("a session that has ended: %s", text)
+	}
+	if a, text := c.browse("GET", "/static/style.css", "", nil); a.StatusCode != 200 || !strings.Contains(text, "prefers-color-scheme") {
+		t.Errorf("the style of that page: %s", a.Status)
+	}
+	if a, _ := c.browse("GET", "/favicon.ico", "", nil); a.StatusCode != 204 {
+		t.Errorf("the icon: %s", a.Status)
+	}
+	if a, _ := c.browse("GET", "/static/live.js", "", nil); a.StatusCode != 401 {
+		t.Errorf("the script: %s", a.Status)
+	}
+	for to, goes := range map[string]string{
+		"/jobs/45": "/jobs/45", "/compare?job=1&job=2": "/compare?job=1&amp;job=2", "": "/", "//evil.example/": "/", "/\\evil.example": "/",
+		"https://evil.example/": "/", "javascript:alert(1)": "/", "/sign-in": "/", "/\t/evil.example": "/", `/"><b>`: "/%22%3E%3Cb%3E",
+		"/api/v1/jobs": "/", "jobs/45": "/",
+	} {
+		a, text := c.browse("POST", "/sign-in", c.url, url.Values{"token": {"owner"}, "to": {to}})
+		if a.StatusCode != 200 || !strings.Contains(text, `content="0; url=`+goes+`"`) {
+			t.Errorf("asked for %q: %s %s", to, a.Status, text)
+		}
+	}
+	_, text := c.browse("POST", "/sign-in", c.url, url.Values{"token": {"wrong"}, "to": {"/jobs/45"}})
+	if !strings.Contains(text, `value="/jobs/45"`) || !strings.Contains(text, "That is no token") {
+		t.Errorf("after a wrong token: %s", text)
+	}
 	a, _ := c.browse("POST", "/sign-in", c.url, url.Values{"token": {" owner "}})
 	if a.StatusCode != 200 || len(a.Cookies()) != 1 {
 		t.Fatalf("the token: %s %v", a.Status, a.Cookies())
 	}
 	if a, text := c.browse("GET", "/", "", nil, a.Cookies()...); a.StatusCode != 200 || !strings.Contains(text, "sign out") {
 		t.Errorf("with the session: %s", a.Status)
+	}
+	for path, to := range map[string]string{
+		"/sign-in": "/", "/jobs": "/", "/machines": "/nodes", "/pools/lab": "/pools#lab", "/nodes/one": "/nodes#one",
+	} {
+		if a, _ := c.browse("GET", path, "", nil, a.Cookies()...); a.StatusCode != 303 || a.Header.Get("Location") != to {
+			t.Errorf("%s: %s to %q", path, a.Status, a.Header.Get("Location"))
+		}
+	}
+	_, text = c.browse("POST", "/sign-out", c.url, url.Values{}, a.Cookies()...)
+	if !strings.Contains(text, "<h1>Signed out") || !strings.Contains(text, `action="/sign-in"`) {
+		t.Errorf("signed out: %s", text)
+	}
+}
+
+// TestPagesOfWhoMayNot: they have no button, and no way, to what would be refused.
+func TestPagesOfWhoMayNot(t *testing.T) {
+	c := newCallSite(t, nil)
+	id := c.submit()
+	for role, may := range map[string]struct{ orders, audit bool }{
+		"viewer": {false, false}, "member": {true, false}, "admin": {true, true},
+	} {
+		p, err := c.client.NewPass(t.Context(), client.NewPass{Role: role})
+		if err != nil {
+			t.Fatal(err)
+		}
+		in, _ := c.browse("GET", "/?token="+p.Token, "", nil)
+		_, page := c.browse("GET", fmt.Sprintf("/jobs/%d", id), "", nil, in.Cookies()...)
+		orders := strings.Contains(page, fmt.Sprintf(`action="/jobs/%d/`, id))
+		if orders != may.orders || !strings.Contains(page, "sign out") {
+			t.Errorf("a %s has buttons: %v: %s", role, orders, page)
+		}
+		for _, path := range []string{"/", "/pools", "/jobs/99"} {
+			if _, page := c.browse("GET", path, "", nil, in.Cookies()...); strings.Contains(page, `href="/audit"`) != may.audit {
+				t.Errorf("a %s at %s: %s", role, path, page)
+			}
+		}
 	}
 }
 

@@ -126,6 +126,14 @@ func (v view) Resume(ctx context.Context, id int64) (client.Job, error) {
 	return v.press(ctx, id, v.Server.Resume)
 }
 
+// Orders says whether the caller may cancel, pause and resume a job.
+func (v view) Orders(ctx context.Context, j *client.Job) bool {
+	return caller(ctx).mayJob(member, j.ID, j.Document.Project)
+}
+
+// Administers says whether the caller is an administrator of all projects.
+func (v view) Administers(ctx context.Context) bool { return caller(ctx).all >= admin }
+
 // press is a page's button, which leads back to the job.
 func (v view) press(
 	ctx context.Context, id int64, f func(context.Context, int64) (client.Job, error),

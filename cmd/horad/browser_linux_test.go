@@ -48,7 +48,7 @@ func newBrowser(s *site) *browser {
 		case *runtime.EventExceptionThrown:
 			text = e.ExceptionDetails.Error()
 		case *log.EventEntryAdded: // what a policy forbids comes here too
-			if e.Entry.Level == log.LevelError && !strings.HasSuffix(e.Entry.URL, "/favicon.ico") {
+			if e.Entry.Level == log.LevelError {
 				text = e.Entry.Text + " " + e.Entry.URL
 			}
 		}
@@ -170,7 +170,8 @@ for step in range(50):
 	}
 	b := newBrowser(s)
 	b.does("log in", log.Enable(), runtime.Enable(), chromedp.Navigate(s.url+"/?token="+s.client.Token), reads("Waiting"), reads("needs 1 slot, none is free"))
-	b.narrowAndDark("/", fmt.Sprintf("/jobs/%d", live.ID), "/jobs/1", "/nodes", "/pools", "/projects", "/audit", "/compare?job=1&job=2")
+	s.change("UPDATE jobs SET state = 'failed', text = 'it cannot read /" + strings.Repeat("data", 40) + "' WHERE id = 2")
+	b.narrowAndDark("/", fmt.Sprintf("/jobs/%d", live.ID), "/jobs/1", "/jobs/2", "/nodes", "/pools", "/projects", "/audit", "/compare?job=1&job=2")
 	b.does("the queue", chromedp.Navigate(s.url+"/"))
 	b.does("compare", click(`input[name=job][value="1"]`), click(`input[name=job][value="2"]`), click(`form[action="/compare"] button`),
 		reads("Jobs beside each other"), reads("job 1: 0.02"), reads("job 2: 0.04"), chromedp.WaitVisible("svg polyline", chromedp.ByQuery))
@@ -195,13 +196,26 @@ for step in range(50):
 	b.mu.Lock()
 	complaints := len(b.complaints) // what follows is one for a browser: it is refused
 	b.mu.Unlock()
-	b.does("signed out", chromedp.Navigate(s.url+"/"), reads("the token is missing or wrong"))
+	b.does("signed out", chromedp.Navigate(s.url+"/"), reads("a token lets you in"))
+	b.signsIn(live.ID)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.complaints = b.complaints[:complaints]
 	if len(b.complaints) > 0 {
 		t.Errorf("the browser complains: %s", strings.Join(b.complaints, "; "))
 	}
+}
+
+// signsIn signs in where a job's page was asked for, with a wrong token first, and is there then.
+func (b *browser) signsIn(id int64) {
+	b.t.Helper()
+	page := fmt.Sprintf("/jobs/%d", id)
+	b.narrowAndDark(page)
+	token := func(text string) chromedp.Action {
+		return chromedp.SendKeys(`input[name="token"]`, text+"\r", chromedp.ByQuery)
+	}
+	b.does("a wrong token", chromedp.Navigate(b.url+page), reads("a token lets you in"), token("wrong"), reads("That is no token"))
+	b.does("a right one", token(b.client.Token), reads(fmt.Sprintf("Job %d", id)), reads("it was submitted"))
 }
 
 // TestCodeInABrowser: a job's page has the files that went along with it, each to be read, and what was not committed.

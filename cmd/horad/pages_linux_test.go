@@ -61,14 +61,16 @@ func TestPages(t *testing.T) {
 	}
 	get("/nodes", 200)
 	for path, text := range map[string]string{
-		"/pools": "1 run, 1 wait", "/projects": "<td>default</td><td>1</td><td>1</td>", "/compare?job=1&job=2": "<td>[&#34;sh&#34;",
+		"/pools": "1 run, 1 wait", "/projects": "<td>default</td><td>1</td><td>1</td>", "/compare?job=1&job=2": "<td>[&#34;sh&#34;", "/jobs/1": "1 slot in pool default", "/jobs/1/code/": "Job 1 ",
 	} {
 		if says := get(path, 200); !strings.Contains(says, text) {
 			t.Errorf("%s has no %q:\n%s", path, text, says)
 		}
 	}
-	if says := get("/compare?job=1", 422); !strings.Contains(says, "tick 2 to 50") {
-		t.Error(says)
+	for query, text := range map[string]string{"?job=1": "1 job was ticked: go back and tick 2 to 50", "": "no job was ticked"} {
+		if says := get("/compare"+query, 422); !strings.Contains(says, text) {
+			t.Error(says)
+		}
 	}
 	get("/compare?job=1&job=99", 404)
 	get("/compare?job=1&job=x", 422)
@@ -99,7 +101,7 @@ func TestPages(t *testing.T) {
 func (s *site) pagesOfNobody(get func(path string, want int) string) {
 	s.t.Helper()
 	for _, path := range []string{"/", "/?token=wrong", "/jobs/1", "/audit"} {
-		if says := get(path, 401); !strings.Contains(says, "<h1>This browser is not let in") || !strings.Contains(says, `action="/sign-in"`) {
+		if says := get(path, 401); !strings.Contains(says, "<h1>Sign in") || !strings.Contains(says, `action="/sign-in"`) {
 			s.t.Errorf("%s shows who is not let in %s", path, says)
 		}
 	}

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"unicode/utf8"
@@ -32,6 +33,10 @@ func (p *pages) file(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if r.PathValue("path") == "" {
+		http.Redirect(w, r, fmt.Sprintf("/jobs/%d", id), http.StatusSeeOther) // which lists the files
+		return nil
+	}
 	v := struct {
 		ID   int64
 		File CodeFile
@@ -51,7 +56,7 @@ func (p *pages) file(w http.ResponseWriter, r *http.Request) error {
 	if v.Raw = !utf8.Valid(content) || strings.ContainsRune(string(content), 0); !v.Raw {
 		v.Text = string(content)
 	}
-	return p.show(w, "code.html", v)
+	return p.show(w, r, v.File.Path, "code.html", v)
 }
 
 // changed is how a line of a diff is shown.

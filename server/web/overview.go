@@ -69,7 +69,14 @@ func (p *pages) curves(ctx context.Context, ids []string) ([]client.Job, [][]cli
 func (p *pages) compare(w http.ResponseWriter, r *http.Request) error {
 	ids := r.URL.Query()["job"]
 	if len(ids) < 2 || len(ids) > comparedMost {
-		return refusal{fmt.Sprintf("%d jobs were ticked: go back and tick 2 to %d", len(ids), comparedMost)}
+		ticked := fmt.Sprintf("%d jobs were", len(ids))
+		switch len(ids) {
+		case 0:
+			ticked = "no job was"
+		case 1:
+			ticked = "1 job was"
+		}
+		return refusal{fmt.Sprintf("%s ticked: go back and tick 2 to %d", ticked, comparedMost)}
 	}
 	type row struct {
 		Name  string
@@ -127,7 +134,7 @@ func (p *pages) compare(w http.ResponseWriter, r *http.Request) error {
 	for _, name := range slices.Sorted(maps.Keys(c.Metrics)) {
 		add(name, len(v.Jobs), func(i int) string { return curveText(c.Metrics[name][i]) })
 	}
-	return p.show(w, "compare.html", v)
+	return p.show(w, r, "jobs beside each other", "compare.html", v)
 }
 
 func plainly(v any) string {
@@ -214,7 +221,7 @@ func (p *pages) pools(w http.ResponseWriter, r *http.Request) error {
 		slices.SortStableFunc(x.Waiting, func(a, b client.Job) int { return place(a) - place(b) })
 		v = append(v, x)
 	}
-	return p.show(w, "pools.html", v)
+	return p.show(w, r, "pools", "pools.html", v)
 }
 
 // provided is who makes a pool's nodes.
@@ -236,7 +243,7 @@ func (p *pages) projects(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return p.show(w, "projects.html", all)
+	return p.show(w, r, "projects", "projects.html", all)
 }
 
 func used(slotSeconds float64) string {
@@ -248,9 +255,9 @@ func quota(q client.Quota) string {
 	case q.Slots == 0:
 		return "none"
 	case q.Max == q.Slots:
-		return fmt.Sprintf("%d slots", q.Slots)
+		return counted(q.Slots, "slot")
 	case q.Max > 0:
-		return fmt.Sprintf("%d slots, %d with what it borrows", q.Slots, q.Max)
+		return fmt.Sprintf("%s, %d with what it borrows", counted(q.Slots, "slot"), q.Max)
 	}
-	return fmt.Sprintf("%d slots and what it borrows", q.Slots)
+	return counted(q.Slots, "slot") + " and what it borrows"
 }

@@ -15,6 +15,7 @@ import (
 	"io/fs"
 	"math"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,6 +45,8 @@ type Source interface {
 	Cancel(ctx context.Context, id int64) (client.Job, error)
 	Pause(ctx context.Context, id int64) (client.Job, error)
 	Resume(ctx context.Context, id int64) (client.Job, error)
+	Orders(ctx context.Context, j *client.Job) bool // whether the caller may press a job's buttons
+	Administers(ctx context.Context) bool           // whether the caller sees who did what
 }
 
 //go:embed files
@@ -68,7 +71,7 @@ var templates = sync.OnceValue(func() *template.Template {
 		"title": func(j client.Job) string { return j.Title() }, "standing": standing, "slots": slots, "clock": clock, "ago": ago, "chart": draw,
 		"compared": drawJobs, "provided": provided, "used": used, "quota": quota,
 		"command": func(j client.Job) string { return strings.Join(j.Document.Spec.Command, " ") },
-		"bytes":   size, "number": number, "changed": changed,
+		"bytes":   size, "lasts": lasts, "counted": counted, "number": number, "changed": changed,
 		"release": func(line string) string { name, _, _ := strings.Cut(line, " --hash"); return name },
 	}).ParseFS(files, "files/*.html"))
 })
@@ -78,6 +81,16 @@ func Register(mux *http.ServeMux, s Source) {
 	p := &pages{s, templates()}
 	static, _ := fs.Sub(files, "files")
 	mux.Handle("GET /static/", headers(http.StripPrefix("/static/", http.FileServerFS(static))))
+	mux.Handle("GET /favicon.ico", headers(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusNoContent) // there is none, which is no error
+	})))
+	for pattern, to := range map[string]string{
+		"GET /jobs": "/", "GET /machines": "/nodes", "GET /sign-in": "/", "GET /nodes/{name}": "/nodes#", "GET /pools/{name}": "/pools#",
+	} {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, to+url.PathEscape(r.PathValue("name")), http.StatusSeeOther)
+		})
+	}
 	for pattern, f := range map[string]func(http.ResponseWriter, *http.Request) error{
 		"GET /{$}": p.queue, "GET /jobs/{id}": p.job, "GET /jobs/{id}/code/{path...}": p.file, "GET /nodes": p.nodes,
 		"GET /pools": p.pools, "GET /projects": p.projects, "GET /compare": p.compare, "GET /audit": p.audit,
@@ -85,7 +98,7 @@ func Register(mux *http.ServeMux, s Source) {
 	} {
 		mux.Handle(pattern, headers(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if err := f(w, r); err != nil {
-				p.fault(w, err)
+				p.fault(w, r, err)
 			}
 		})))
 	}
@@ -102,9 +115,23 @@ func headers(next http.Handler) http.Handler {
 	})
 }
 
-func (p *pages) show(w http.ResponseWriter, name string, v any) error {
+// head is what a page begins with.
+type head struct {
+	Title string
+	Audit bool // the caller sees who did what
+}
+
+// write makes a page of its head and what it shows.
+func (p *pages) write(b *bytes.Buffer, h head, name string, v any) error {
+	if err := p.all.ExecuteTemplate(b, "head", h); err != nil {
+		return err
+	}
+	return p.all.ExecuteTemplate(b, name, v)
+}
+
+func (p *pages) show(w http.ResponseWriter, r *http.Request, title, name string, v any) error {
 	var b bytes.Buffer // a page is whole or it is an error
-	if err := p.all.ExecuteTemplate(&b, name, v); err != nil {
+	if err := p.write(&b, head{title, p.Administers(r.Context())}, name, v); err != nil {
 		return err
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -113,39 +140,61 @@ func (p *pages) show(w http.ResponseWriter, name string, v any) error {
 	return nil
 }
 
-func (p *pages) fault(w http.ResponseWriter, err error) {
+func (p *pages) fault(w http.ResponseWriter, r *http.Request, err error) {
 	status := http.StatusInternalServerError
 	var coded interface{ Status() int }
 	if errors.As(err, &coded) {
 		status = coded.Status()
 	}
-	p.say(w, status, "fault.html", err.Error())
+	p.refuse(w, status, p.Administers(r.Context()), err.Error())
 }
 
-// say shows a page that is not what was asked for.
-func (p *pages) say(w http.ResponseWriter, status int, name, text string) {
+// refuse shows why a page is not what was asked for.
+func (p *pages) refuse(w http.ResponseWriter, status int, audit bool, text string) {
 	var b bytes.Buffer
-	if err := p.all.ExecuteTemplate(&b, name, text); err != nil {
+	if err := p.write(&b, head{"that did not work", audit}, "fault.html", text); err != nil {
 		http.Error(w, text, status)
 		return
 	}
+	say(w, status, &b)
+}
+
+// say answers a page that is not what was asked for.
+func say(w http.ResponseWriter, status int, b *bytes.Buffer) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
 	_, _ = w.Write(b.Bytes())
 }
 
-// Refused shows a browser why it does not get a page. One that is not let in sees nothing but that, and where a token
-// goes.
+// Refused shows a browser why it does not get a page.
 func Refused(w http.ResponseWriter, status int, text string) {
-	p, name := &pages{all: templates()}, "fault.html"
-	if status == http.StatusUnauthorized {
-		name = "enter.html"
-	}
 	headers(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		p.say(w, status, name, text)
+		(&pages{all: templates()}).refuse(w, status, false, text)
 	})).ServeHTTP(w, nil)
 }
+
+// Entrance is what somebody sees who is not let in, or has left: where a token goes.
+type Entrance struct {
+	Title string
+	Text  string
+	To    string // where the browser goes from there: a path of the server's
+}
+
+// Enter shows it.
+func Enter(w http.ResponseWriter, status int, e Entrance) {
+	headers(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		var b bytes.Buffer
+		if err := templates().ExecuteTemplate(&b, "enter.html", e); err != nil {
+			http.Error(w, e.Text, status)
+			return
+		}
+		say(w, status, &b)
+	})).ServeHTTP(w, nil)
+}
+
+// Open says whether a path is for whoever comes: what the page where a token goes is made of.
+func Open(path string) bool { return path == "/static/style.css" || path == "/favicon.ico" }
 
 // pageJobs is how many jobs a page lists of each kind.
 const pageJobs = 100
@@ -172,7 +221,7 @@ func (p *pages) queue(w http.ResponseWriter, r *http.Request) error {
 	if len(v.Ended) == pageJobs {
 		v.Older = v.Ended[pageJobs-1].ID
 	}
-	return p.show(w, "queue.html", v)
+	return p.show(w, r, "queue", "queue.html", v)
 }
 
 // place puts those without one last.
@@ -218,11 +267,13 @@ func (p *pages) job(w http.ResponseWriter, r *http.Request) error {
 		Results []client.Artifact
 		Code    *Code
 		Live    bool
+		Orders  bool
 	}{}
 	if v.Job, err = p.Job(r.Context(), id); err != nil {
 		return err
 	}
 	v.Live = !v.Job.State.Ended()
+	v.Orders = v.Live && p.Orders(r.Context(), &v.Job)
 	v.Story, err = p.Story(r.Context(), id)
 	if err == nil {
 		v.Lines, v.Cursor, err = p.Tail(r.Context(), id, 500)
@@ -239,15 +290,15 @@ func (p *pages) job(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return p.show(w, "job.html", v)
+	return p.show(w, r, v.Job.Title(), "job.html", v)
 }
 
-func (p *pages) nodes(w http.ResponseWriter, _ *http.Request) error {
+func (p *pages) nodes(w http.ResponseWriter, r *http.Request) error {
 	all, err := p.Nodes()
 	if err != nil {
 		return err
 	}
-	return p.show(w, "nodes.html", all)
+	return p.show(w, r, "machines", "nodes.html", all)
 }
 
 // audit shows who did what, to administrators.
@@ -272,7 +323,7 @@ func (p *pages) audit(w http.ResponseWriter, r *http.Request) error {
 	if len(v.Deeds) == pageJobs && v.Deeds[pageJobs-1].ID > 1 {
 		v.Older = v.Deeds[pageJobs-1].ID
 	}
-	return p.show(w, "audit.html", v)
+	return p.show(w, r, "audit", "audit.html", v)
 }
 
 // do is a button. That the form is ours was seen to before: the cookie alone does not let others' forms in.
@@ -338,6 +389,17 @@ func ago(t time.Time) string {
 		return ""
 	}
 	return time.Since(t).Round(time.Second).String()
+}
+
+// lasts is a time in seconds as the commands have it.
+func lasts(seconds float64) string { return time.Duration(seconds * float64(time.Second)).String() }
+
+// counted is a number of things.
+func counted(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 func size(n int64) string {
