@@ -3,6 +3,7 @@ package job
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"regexp"
@@ -33,10 +34,18 @@ func (s *Spec) ReadBeside(file string, data []byte, theirs func(key string, valu
 	return s.read(file, data, theirs, nil)
 }
 
-// UnmarshalJSON reads a job as Parse does.
+// UnmarshalJSON reads a job as Parse does. It is no file's, so that errors name no line.
 func (s *Spec) UnmarshalJSON(data []byte) error {
 	*s = Spec{}
-	return s.read("job", data, nil, nil)
+	return s.read("", data, nil, nil)
+}
+
+// place is where in a file something stands, before what is said of it; "" where there is no file.
+func place(file string, line int) string {
+	if file == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s:%d: ", file, line)
 }
 
 func (s *Spec) read(
@@ -47,30 +56,35 @@ func (s *Spec) read(
 		return err
 	}
 	if root.Kind != yaml.MappingNode {
+		if file == "" {
+			return errors.New("a job is an object such as {\"command\": [\"python\", \"train.py\"], \"np\": 2}")
+		}
 		return fmt.Errorf("%s:%d: a job is lines such as \"np: 2\"", file, root.Line)
 	}
 	table := keyed
 	seen := map[string]int{}
 	for i := 0; i+1 < len(root.Content); i += 2 {
 		key, value := root.Content[i], through(root.Content[i+1])
-		at := fmt.Sprintf("%s:%d", file, key.Line)
-		if before := seen[key.Value]; before > 0 {
-			return fmt.Errorf("%s: %s stands in line %d already: leave one of them out", at, key.Value, before)
+		at := place(file, key.Line)
+		if before := seen[key.Value]; before > 0 && file == "" {
+			return fmt.Errorf("%s is there twice: leave one of them out", key.Value)
+		} else if before > 0 {
+			return fmt.Errorf("%s%s stands in line %d already: leave one of them out", at, key.Value, before)
 		}
 		seen[key.Value] = key.Line
 		if theirs != nil {
 			if read, err := theirs(key.Value, value); err != nil {
-				return fmt.Errorf("%s: %w", at, err)
+				return fmt.Errorf("%s%w", at, err)
 			} else if read {
 				continue
 			}
 		}
 		n := slices.IndexFunc(table, func(f Field) bool { return f.Key == key.Value })
 		if n < 0 {
-			return fmt.Errorf("%s: there is no field %q%s", at, key.Value, meant(key.Value, table))
+			return fmt.Errorf("%sthere is no field %q%s", at, key.Value, meant(key.Value, table))
 		}
 		if err := s.readField(&table[n], value); err != nil {
-			return fmt.Errorf("%s: %s: %w", at, key.Value, err)
+			return fmt.Errorf("%s%s: %w", at, key.Value, err)
 		}
 		if given != nil {
 			given(key.Value)

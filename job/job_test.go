@@ -317,3 +317,18 @@ func TestAJobIsWrittenFromOneTable(t *testing.T) {
 		t.Errorf("a job of two settings is read with %v allocations", n)
 	}
 }
+
+// TestAJobThatIsNoFile: what is wrong with one that came as an object is told without a line of a file.
+func TestAJobThatIsNoFile(t *testing.T) {
+	for text, says := range map[string]string{
+		`{"command": ["true"], "np": "two"}`: "np: ",
+		`{"nq": 2}`:                          `there is no field "nq"`,
+		`{"np": 2, "np": 3}`:                 "np is there twice",
+		`["true"]`:                           "a job is an object such as {",
+	} {
+		err := json.Unmarshal([]byte(text), new(job.Spec))
+		if err == nil || !strings.HasPrefix(err.Error(), says) {
+			t.Errorf("%s: %v, and not %s", text, err, says)
+		}
+	}
+}

@@ -44,3 +44,11 @@ func TestAFolderOnTheNetworkIsRefused(t *testing.T) {
 		t.Errorf("of no folder it says %v", err)
 	}
 }
+
+// TestAFolderThatCannotBeMade: the error says what to give instead.
+func TestAFolderThatCannotBeMade(t *testing.T) {
+	const says = "make the folder /proc/x: no such file or directory: give another --dir, in a folder where you may write"
+	if _, err := Open("/proc/x"); err == nil || err.Error() != says {
+		t.Errorf("it says %v", err)
+	}
+}

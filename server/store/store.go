@@ -52,7 +52,10 @@ var ErrTaken = errors.New("another server has this folder open")
 // Open opens a server's folder, makes what is missing, and brings an older database up to date.
 func Open(dir string) (*Store, error) {
 	if err := os.MkdirAll(filepath.Join(dir, "blobs"), 0o700); err != nil {
-		return nil, err
+		if bare := (*os.PathError)(nil); errors.As(err, &bare) {
+			err = bare.Err
+		}
+		return nil, fmt.Errorf("make the folder %s: %w: give another --dir, in a folder where you may write", dir, err)
 	}
 	if err := local(dir); err != nil {
 		return nil, err
