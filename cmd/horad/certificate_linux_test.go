@@ -110,7 +110,7 @@ func TestACertificateOfYourOwn(t *testing.T) {
 	}
 	s.extra = []string{"HORA_TOKEN=" + offer[1]}
 	r = s.hora("node", "--pool", "lab", "--name", "two", "--server", offer[2], "--memory", "999TiB", "--dir", filepath.Join(t.TempDir(), "two"))
-	if r.code == 0 || !strings.Contains(r.errs, "as hora pool token lab prints it where you are logged in; --server has it now") ||
+	if r.code == 0 || !strings.Contains(r.errs, "--server needs the whole address, with # and the fingerprint after it, as hora pool token lab prints it") ||
 		!strings.Contains(r.errs, "hora: --memory 999TiB is more than this machine has, which is ") {
 		t.Errorf("a node that does not trust the authority: %+v", r)
 	}

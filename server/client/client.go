@@ -301,7 +301,8 @@ func (c *Client) Follow(ctx context.Context, id int64, f Following) (Job, error)
 			return j, nil
 		case ctx.Err() != nil:
 			return j, ctx.Err()
-		case errors.As(err, &fault) && fault.Status != http.StatusServiceUnavailable:
+		case errors.As(err, &fault) && fault.Status != http.StatusServiceUnavailable,
+			errors.As(err, &gone) && gone.Distrusted():
 			return j, err
 		case since.IsZero() && errors.Is(err, errSilent):
 			since = time.Now().Add(-c.silence())

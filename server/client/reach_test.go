@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log"
 	"net"
@@ -66,6 +67,24 @@ func TestWhyAServerIsNotReached(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "tcp") {
 				t.Errorf("%s: %v, and not %q", c.address, err, c.says)
 			}
+		}
+	}
+}
+
+// TestWhoFollowsAServerThatIsNotTrusted waits for nothing.
+func TestWhoFollowsAServerThatIsNotTrusted(t *testing.T) {
+	s := httptest.NewUnstartedServer(http.NotFoundHandler())
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.StartTLS()
+	defer s.Close()
+	for _, pin := range []string{"", "#" + strings.Repeat("0", 64)} {
+		err := bounded(t, "who follows", time.Second, func() error {
+			_, err := New(s.URL+pin, "x").Follow(t.Context(), 1, Following{Quiet: true, Rank: -2})
+			return err
+		})
+		var gone *NoServer
+		if !errors.As(err, &gone) || !gone.Distrusted() {
+			t.Errorf("%q: %v", pin, err)
 		}
 	}
 }

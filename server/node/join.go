@@ -149,7 +149,7 @@ func (m *Member) distrusts(gone *client.NoServer) error {
 	if named == "" {
 		named = "--server"
 	}
-	return fmt.Errorf("reach the server at %s: %s: give the whole address, with # and the fingerprint after it, as hora pool token %s prints it where you are logged in; %s has it now", gone.URL, client.Plain(gone), m.Pool, named)
+	return fmt.Errorf("reach the server at %s: %s: %s needs the whole address, with # and the fingerprint after it, as hora pool token %s prints it where you are logged in", gone.URL, client.Plain(gone), named, m.Pool)
 }
 
 const ownToken = "token"

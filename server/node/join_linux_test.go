@@ -98,7 +98,7 @@ func TestAServerThatANodeDoesNotTrust(t *testing.T) {
 	s.StartTLS()
 	defer s.Close()
 	for address, says := range map[string]string{
-		s.URL:                                 "whom this machine does not trust: give the whole address, with # and the fingerprint after it, as hora pool token p prints it",
+		s.URL:                                 "whom this machine does not trust: HORA_SERVER needs the whole address, with # and the fingerprint after it, as hora pool token p prints it",
 		s.URL + "#" + strings.Repeat("0", 64): "and not the pinned 0000",
 	} {
 		m := &Member{
@@ -108,7 +108,7 @@ func TestAServerThatANodeDoesNotTrust(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		err := m.Join(ctx)
 		cancel()
-		if err == nil || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), "HORA_SERVER has it now") ||
+		if err == nil || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), ": HORA_SERVER needs the whole address") ||
 			strings.Contains(err.Error(), "log in") {
 			t.Errorf("the node of %s ends with %v", address, err)
 		}
