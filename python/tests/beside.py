@@ -10,7 +10,9 @@ import signal
 import socket
 import subprocess
 import sys
+import sysconfig
 import time
+import venv
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,6 +30,25 @@ def folder(name: str) -> Path:
     path = Path(said.stdout.strip())
     assert (path / ".complete").exists(), f"{name} is not installed; run make deps"
     return path
+
+
+# What a framework's folder leaves to the tests' environment, and hora itself where it is installed there.
+_COMMON = ("numpy", "numpy.libs", "typing_extensions.py", "cloudpickle", "psutil", "yaml")
+_OURS = ("hora", "horovod", "hora-*.dist-info", "hora_compat-*.dist-info", "_hora_jax.py", "hora_*.pth")
+
+Place = tuple[str, list[Path]]  # an interpreter, and folders that it gets besides
+
+
+def alone(name: str, tmp: Path) -> Place:
+    """A framework in an environment of its own: with hora and what both need, and nothing else that the tests have."""
+    venv.create(tmp / "env", symlinks=True)
+    site, own = (Path(sysconfig.get_path("purelib", vars={"base": str(base)})) for base in (sys.prefix, tmp / "env"))
+    for pattern in (*_COMMON, *(() if TREE else _OURS)):
+        found = list(site.glob(pattern))
+        assert found, f"{site} has no {pattern}"
+        for path in found:
+            (own / path.name).symlink_to(path)
+    return str(tmp / "env" / "bin" / "python"), [folder(name)]
 
 
 def environments(n: int, tmp: Path) -> list[dict[str, str]]:
@@ -58,9 +79,12 @@ def runner(
     folders: list[Path],
     settings: dict[str, str],
     nursery: Callable[[dict[str, str]], Nursery] | None = None,
+    place: Callable[[dict[str, str]], Place] | None = None,
 ):
     """run(program, flags…) runs a program's text and gives how it ended, which must be with `code`.
 
+    `place` says for an environment's variables which interpreter that is, and which folders it gets; else it is this
+    one, and gets `folders`.
     With a nursery, ranks of which nothing else is asked are forked from it instead of started by hora run; cold=True
     for programs that look at their launcher.
     """
@@ -88,10 +112,9 @@ def runner(
         else:
             # The first import of a framework takes its time beside other tests.
             given = os.environ | {"HORA_START_TIMEOUT": "120", **settings, **env}
-            given["PYTHONPATH"] = os.pathsep.join(
-                [*filter(None, [os.environ.get("PYTHONPATH", "")]), *map(str, folders)]
-            )
-            command = [launcher, "run", *asked, sys.executable, path, *args]
+            python, paths = place(given) if place else (sys.executable, folders)
+            given["PYTHONPATH"] = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH", "")]), *map(str, paths)])
+            command = [launcher, "run", *asked, python, path, *args]
             done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=timeout)
         assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done

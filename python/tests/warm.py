@@ -74,7 +74,10 @@ class Forked:
 class Nursery:
     """Starts the process that forks, asks it for ranks, ends it."""
 
-    def __init__(self, path: list[str], modules: str = TORCH, settings: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, path: list[str], modules: str = TORCH, settings: dict[str, str] | None = None, python: str | None = None
+    ) -> None:
+        """`python` is an interpreter in whose environment nothing of the tests is seen, their folders' names neither."""
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         env = os.environ | {
             "OMP_NUM_THREADS": "1",
@@ -82,7 +85,9 @@ class Nursery:
         }
         env |= settings or {}
         self._process = subprocess.Popen(
-            [sys.executable, __file__, str(theirs.fileno()), modules], pass_fds=[theirs.fileno()], env=env
+            [python or sys.executable, __file__, str(theirs.fileno()), modules, *(["alone"] if python else [])],
+            pass_fds=[theirs.fileno()],
+            env=env,
         )
         theirs.close()
 
@@ -147,6 +152,8 @@ def _serve(fd: int) -> str | None:
 
 
 if __name__ == "__main__":
+    if sys.argv[3:]:
+        del sys.path[0]  # whose folder jax is a package for who has no other
     exec(f"import {sys.argv[2]}")
     task = _serve(int(sys.argv[1]))
     if task is not None:

@@ -387,3 +387,19 @@ print("well")
 def test_a_tape_outside_of_the_function(run):
     """TensorFlow derives the function's gradient then without order among what it calls."""
     assert run(OUTSIDE).stdout.count("well") == 2
+
+
+ALONE = """
+import importlib.util, sys
+import tensorflow as tf
+import hora, hora.tensorflow as ht
+hora.init()
+assert float(ht.allreduce(tf.constant(1.0))) == 2
+assert not [name for name in ("torch", "jax", "pytest") if name in sys.modules or importlib.util.find_spec(name)]
+print("well")
+"""
+
+
+def test_no_other_framework_is_there(run):
+    """So the tests of this file run, and those of three others (conftest.py)."""
+    assert run(ALONE).stdout.count("well") == 2 and run(ALONE, cold=True).stdout.count("well") == 2
