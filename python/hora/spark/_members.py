@@ -72,6 +72,12 @@ class Asked:
     def place(self, gpu: str) -> None:
         """The address of the GPU that the task has."""
 
+    def settle(self, threads: int, gpu: str) -> None:
+        """What the task has that asks it: threads, and a GPU by its address, or none."""
+        self.threads(threads)
+        if gpu:
+            self.place(gpu)
+
 
 def _softmax(margins: np.ndarray) -> np.ndarray:
     e = np.exp(margins - margins.max(axis=1, keepdims=True))
@@ -222,7 +228,12 @@ def torch_device(gpu: str) -> str:
 
 
 class _Function(Asked):
-    """Columns in, one row of probabilities or one value out."""
+    """Columns in, one row of probabilities or one value out. One with `on_task` is told of what the task has."""
+
+    def settle(self, threads: int, gpu: str) -> None:
+        told = getattr(self.model, "on_task", None)
+        if told is not None:
+            told(threads, gpu)
 
     def _ask(self, columns: Mapping[str, np.ndarray]) -> np.ndarray:
         return np.asarray(self.model(columns))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import io
 import os
@@ -98,7 +99,7 @@ class Net(_members._Function):
         )
         self.package = package
         self.path = [p for p in sys.path if p]
-        self.device = ""
+        self.device = ""  # of torch its own word, of Keras "gpu:0" or "cpu:0", once a task has said
         self._live: Any = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -112,17 +113,27 @@ class Net(_members._Function):
     def model(self) -> Any:  # type: ignore[override]
         """The framework's own model."""
         if self._live is None:
-            sys.path.extend(p for p in self.path if p not in sys.path)  # as the ranks of a job have it
+            self._as_the_ranks()
             self._live = self._keras() if self.kind == "keras" else pickle.loads(self.blob)
             if self.kind == "torch":
                 self._live.eval()
         return self._live
 
+    def _as_the_ranks(self) -> None:
+        """Packages are found, and Keras is of the kind, as in the ranks of a job."""
+        sys.path.extend(p for p in self.path if p not in sys.path)
+        if self.kind == "keras":
+            if self.backend:
+                os.environ.setdefault("KERAS_BACKEND", self.backend)
+            os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
     def _keras(self) -> Any:
-        if self.backend:
-            os.environ.setdefault("KERAS_BACKEND", self.backend)
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-        return keras_model(self.blob, pickle.loads(self.custom) if self.custom else None, package=self.package)
+        with self._on_device():
+            return keras_model(self.blob, pickle.loads(self.custom) if self.custom else None, package=self.package)
+
+    def _on_device(self) -> Any:
+        """Where a Keras model lies and is asked."""
+        return keras_device(self.package, self.device) if self.device else contextlib.nullcontext()
 
     def _ask(self, columns: Mapping[str, np.ndarray]) -> np.ndarray:
         given = {n: columns[n] for n in self.features}
@@ -131,7 +142,8 @@ class Net(_members._Function):
         x = inputs(given, Layout.of(given, self.features, "transform"), self.shapes)
         if self.kind == "torch":
             return flat(ask_torch(self.model, x, self.device))
-        return flat(self.model.predict_on_batch(x))
+        with self._on_device():
+            return flat(self.model.predict_on_batch(x))
 
     def classes(self) -> np.ndarray | None:
         return None
@@ -155,18 +167,21 @@ class Net(_members._Function):
         out = self._ask(columns)[:, : self.outputs_of[0]]
         return out[:, 0] if out.shape[1] == 1 else out if self.is_wide(0) else out.argmax(axis=1)
 
-    def threads(self, count: int) -> None:
-        if self.kind == "torch":
+    def settle(self, threads: int, gpu: str) -> None:
+        self._as_the_ranks()
+        if self.kind == "keras":
+            device = keras_place(self.backend, threads, gpu)
+            if device != self.device:
+                self.device, self._live = device, None  # its weights are where they were made
+        elif self.kind == "function":
+            _members.known(self.model).settle(threads, gpu)
+        else:
             import torch
 
-            torch.set_num_threads(count)
-        elif self.kind == "function":
-            _members.known(self.model).threads(count)
-
-    def place(self, gpu: str) -> None:
-        if self.kind == "torch":
-            self.device = _members.torch_device(gpu)
-            self.model.to(self.device)
+            torch.set_num_threads(threads)
+            if gpu:
+                self.device = _members.torch_device(gpu)
+                self.model.to(self.device)
 
 
 def ask_torch(model: Any, x: Any, device: Any = "") -> Any:
@@ -200,6 +215,45 @@ def keras_model(blob: bytes, custom: dict[str, Any] | None, compile: bool = Fals
         with open(path, "wb") as f:
             f.write(blob)
         return keras.saving.load_model(path, custom_objects=custom, compile=compile)
+
+
+def keras_place(backend: str, threads: int, gpu: str) -> str:
+    """Tells the framework below Keras, "" being TensorFlow, what the task has; how Keras names the device to use."""
+    if backend == "torch":
+        import torch
+
+        torch.set_num_threads(threads)
+        many = torch.cuda.device_count()
+    elif backend == "jax":
+        os.environ.setdefault("NPROC", str(threads))  # by which it goes when it begins
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+        import jax
+
+        many = sum(d.platform == "gpu" for d in jax.local_devices())
+    else:
+        import tensorflow as tf
+
+        many = len(tf.config.list_physical_devices("GPU"))
+        if not gpu:
+            with contextlib.suppress(RuntimeError):  # it has begun in this process, with what it sees
+                tf.config.set_visible_devices([], "GPU")
+    if gpu and not (gpu.isdigit() and int(gpu) < many):
+        warnings.warn(
+            f"Spark gave this task GPU {gpu}, but {backend or 'tensorflow'} sees {many} here: the model stays on the CPU",
+            stacklevel=2,
+        )
+        gpu = ""
+    return f"gpu:{gpu}" if gpu else "cpu:0"
+
+
+def keras_device(package: str, device: str) -> Any:
+    """A scope in which Keras makes and asks a model on that device."""
+    keras = importlib.import_module(package)
+    if hasattr(keras, "device"):
+        return keras.device(device)
+    import tensorflow as tf  # below Keras 2
+
+    return tf.device(f"/{device}")
 
 
 def npz(arrays: Sequence[np.ndarray]) -> bytes:

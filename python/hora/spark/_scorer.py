@@ -3,6 +3,7 @@ listed."""
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ MOST_FAILURES = 1000  # rows of one batch; a model that fails on so many is brok
 
 _loaded: dict[str, Any] = {}
 _placed: tuple[int, str] | None = None  # the threads and the GPU that the model has
+_of_tensorflow: str | None = None  # the threads that it was told of here
 
 
 @dataclass
@@ -43,6 +45,7 @@ def load(given: Given) -> Any:
     place = _place(given.threads)
     if given.digest not in _loaded:
         _loaded.clear()  # of an earlier job: one model at a time
+        _for_tensorflow(place[0])
         model = pickle.loads(given.model)
         if given.loads:
             model = model()
@@ -73,19 +76,26 @@ def _place(threads: int) -> tuple[int, str]:
     except ImportError:
         pass
     if gpu:
-        import os
-
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
         gpu = str(visible.split(",").index(gpu)) if gpu in visible.split(",") else gpu
     return threads or 1, gpu
 
 
+def _for_tensorflow(threads: int) -> None:
+    """What TensorFlow goes by when it begins in this process, whoever loads the model: so many threads, unless the user
+    has said how many, and of a GPU no more memory than it needs, for there are other slots on the host."""
+    global _of_tensorflow
+    for name, value in (("TF_NUM_INTRAOP_THREADS", str(threads)), ("TF_NUM_INTEROP_THREADS", str(threads))):
+        if os.environ.get(name) in (None, _of_tensorflow):
+            os.environ[name] = value
+    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+    _of_tensorflow = str(threads)
+
+
 def _set_up(model: Any, threads: int, gpu: str) -> None:
     """The model uses so many threads, and that GPU."""
     for one in [m.asked for m in model.members] if isinstance(model, _votes.Ensemble) else [model]:
-        one.threads(threads)
-        if gpu:
-            one.place(gpu)
+        one.settle(threads, gpu)
     try:
         import threadpoolctl
 

@@ -24,8 +24,9 @@ with contextlib.suppress(ImportError):
 ON_CONNECT = {
     f"test_{name}.py"
     for name in (
-        "ensemble ensemble_cluster ensemble_columns estimator estimator_keras estimator_losses estimator_runs "
-        "horovod_estimator horovod_estimators horovod_lightning saved sql sql_classes"
+        "ensemble ensemble_cluster ensemble_columns ensemble_kinds estimator estimator_keras estimator_losses "
+        "estimator_runs horovod_data horovod_estimator horovod_estimators horovod_lightning saved scoring sql "
+        "sql_classes"
     ).split()
 }
 

@@ -44,13 +44,43 @@ def model_fn(features, labels, mode, params, config):
     b = v1.get_variable("b", (2,), initializer=v1.zeros_initializer())
     logits = tf.matmul(features["x"], w) + b
     predictions = {"probabilities": tf.nn.softmax(logits), "classes": tf.argmax(logits, axis=1)}
+
+    class Heard(v1.train.SessionRunHook):
+        """Writes down what it is called with, in a file of its process."""
+
+        def tell(self, *words):
+            with open(f"{params['heard']}/{mode}.{os.getpid()}", "a") as f:
+                f.write(" ".join(str(w) for w in words) + "\n")
+
+        def begin(self):
+            self.tell("begin", "w" in [v.op.name for v in v1.global_variables()])
+
+        def after_create_session(self, session, coord):
+            self.tell("created", session.run(w).any())
+
+        def before_run(self, run_context):
+            return v1.train.SessionRunArgs(rows)
+
+        def after_run(self, run_context, run_values):
+            self.tell("run", run_values.results)
+            if params.get("stops"):
+                run_context.request_stop()
+
+        def end(self, session):
+            self.tell("end", session.run(w).any())
+
+    rows, hooks = tf.shape(logits)[0], [Heard()] if params.get("heard") else None
     if mode == tf.estimator.ModeKeys.PREDICT:
         outputs = {"serving_default": tf.estimator.export.PredictOutput(predictions)}
-        return tf.estimator.EstimatorSpec(mode=mode, predictions=predictions, export_outputs=outputs)
+        return tf.estimator.EstimatorSpec(
+            mode=mode, predictions=predictions, export_outputs=outputs, prediction_hooks=hooks
+        )
     loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
     if mode == tf.estimator.ModeKeys.EVAL:
         right = v1.metrics.accuracy(labels=labels, predictions=predictions["classes"])
-        return tf.estimator.EstimatorSpec(mode=mode, loss=loss, eval_metric_ops={"accuracy": right})
+        return tf.estimator.EstimatorSpec(
+            mode=mode, loss=loss, eval_metric_ops={"accuracy": right}, evaluation_hooks=hooks
+        )
     optimizer = v1.train.MomentumOptimizer(params["rate"], 0.9)
     if params.get("wrapped", True):
         optimizer = hvd.DistributedOptimizer(optimizer)
@@ -138,6 +168,49 @@ def test_a_model_is_trained_kept_and_gone_on_with(table, tmp_path):
     assert further.getMaxSteps() == 30 and further.getModelDir() == str(folder)
     assert [h["step"] for h in further.fit(table).history] == [30]
     assert os.path.exists(f"{folder}/model.ckpt-20.index") and os.path.exists(f"{folder}/model.ckpt-30.index")
+
+
+def heard(folder, mode):
+    """What the hooks of each process were called with."""
+    return [open(p).read().splitlines() for p in glob.glob(f"{folder}/{mode}.*")]
+
+
+@longer
+@pytest.mark.parametrize("stops", [False, True])
+def test_hooks_of_evaluation_and_prediction_are_called(table, tmp_path, stops):
+    """Each rank's in each validation, with the trained weights; each worker's that predicts, of a saved one too. The
+    first run of a validation may be its last."""
+    (tmp_path / "heard").mkdir()
+    params = {"rate": 0.5, "heard": str(tmp_path / "heard"), "stops": stops}
+    e = estimator(
+        tmp_path / "model", modelFnParams=params, isValidationCol="held", batchSize=25, maxSteps=2,
+        saveCheckpointsSecs=1e-6,
+    )  # fmt: skip
+    fitted = e.fit(table)
+    ranks, held = heard(tmp_path / "heard", "eval"), 0
+    assert len(ranks) == 2
+    for said in ranks:
+        assert [s for s in said if not s.startswith("run")] == ["begin True", "created True", "end True"] * 2, said
+        once = [int(s.split()[1]) for s in said[: said.index("end True")] if s.startswith("run")]
+        assert len(once) == 1 if stops else len(once) > 1 and once[0] == 25, said
+        held += sum(once)
+    assert held == (50 if stops else table.where("held").count())
+    for p in (tmp_path / "heard").glob("infer.*"):  # of the rank that looked at what its model gives
+        p.unlink()
+    got = sorted(fitted.transform(table).collect())  # to sort them Spark would ask for some of the rows twice
+    said = heard(tmp_path / "heard", "infer")
+    assert said and all(s[:2] == ["begin True", "created True"] for s in said), said
+    rows = [int(line.split()[1]) for s in said for line in s[2:]]
+    assert sum(rows) == 400 and {line.split()[0] for s in said for line in s[2:]} == {"run"}
+    fitted.write().overwrite().save(str(tmp_path / "fitted"))
+    kept = sorted(hora.spark.predict(str(tmp_path / "fitted"), table, output="said").collect())
+    assert [r.said for r in kept] == [[*r.predictions.probabilities, r.predictions.classes] for r in got]
+    assert sum(int(line.split()[1]) for s in heard(tmp_path / "heard", "infer") for line in s if "run" in line) == 800
+    (exported,) = glob.glob(f"{tmp_path}/model/export/*")  # TensorFlow alone has the same model, without the hooks
+    import tensorflow as tf
+
+    alone = tf.saved_model.load(exported).signatures["serving_default"]
+    assert alone(x=tf.constant([got[0].point]))["classes"].numpy() == [got[0].predictions.classes]
 
 
 def weights(folder):

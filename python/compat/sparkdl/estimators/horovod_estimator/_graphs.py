@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import inspect
 import os
+import pickle
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import tensorflow as tf
 
 from ._saved import Saved, values_of
 
-__all__ = ["Evaluation", "Export", "Feeds", "call"]
+__all__ = ["Evaluation", "Export", "Feeds", "Predicting", "call"]
 
 v1: Any = tf.compat.v1
 _KINDS = {"f": "double", "i": "bigint", "u": "bigint", "b": "boolean"}
@@ -71,15 +72,36 @@ def call(job: Any, features: Any, labels: Any, mode: str, config: Any) -> Any:
 def load(session: Any, values: Mapping[str, np.ndarray]) -> None:
     """Gives the graph's variables the values that the training's have."""
     session.run([v1.global_variables_initializer(), v1.local_variables_initializer(), v1.tables_initializer()])
+    _assign(session, values)
+
+
+def _assign(session: Any, values: Mapping[str, np.ndarray]) -> None:
     for v in v1.global_variables():
         if v.op.name in values:
             v.load(values[v.op.name], session)
 
 
+def _hooked(hooks: Sequence[Any], values: Mapping[str, np.ndarray], config: Any = None) -> Any:
+    """A session of the current graph with those values, whose runs the hooks see; `raw_session` has those that they do
+    not see."""
+    scaffold = v1.train.Scaffold(init_fn=lambda _, session: _assign(session, values))
+    return v1.train.SingularMonitoredSession(list(hooks), scaffold, config=config)
+
+
 class Evaluation:
-    """The graph for validation. All ranks run it on their rows, and what their metrics have summed up is added."""
+    """The graph for validation. All ranks run it on their rows, and what their metrics have summed up is added.
+
+    Where model_fn returns evaluation_hooks, each validation has a graph and a session of its own, as tf.estimator's
+    have: hooks begin with a graph and end with a session.
+    """
 
     def __init__(self, job: Any, feeds: Feeds, estimator: Any, config: Any) -> None:
+        self.given = job, feeds, estimator, config
+        self.has_run = False
+        self._make()
+
+    def _make(self) -> None:
+        job, feeds, estimator, config = self.given
         self.feeds, self.graph = feeds, tf.Graph()
         with self.graph.as_default():
             v1.set_random_seed(config.tf_random_seed)
@@ -97,31 +119,43 @@ class Evaluation:
                         f"eval_metric_ops[{name!r}] is a {type(pair).__name__}; give a pair of value and update, as tf.compat.v1.metrics.accuracy does"
                     )
             self.totals = v1.get_collection(v1.GraphKeys.METRIC_VARIABLES)
-            self.session = v1.Session(graph=self.graph)
+            self.hooks = list(getattr(spec, "evaluation_hooks", None) or ())
+            self.session = None if self.hooks else v1.Session(graph=self.graph)
 
     def run(self, t: Any, values: Mapping[str, np.ndarray]) -> dict[str, float]:
         """The loss and the metrics of all ranks' rows."""
+        if self.session is not None:
+            with self.graph.as_default(), self.session.as_default():
+                load(self.session, values)
+                return self._found(t, self.session, self.session)
+        if self.has_run:
+            self._make()
+        self.has_run = True
+        with self.graph.as_default(), _hooked(self.hooks, values) as hooked:
+            raw = hooked.raw_session()
+            with raw.as_default():
+                return self._found(t, hooked, raw)
+
+    def _found(self, t: Any, session: Any, raw: Any) -> dict[str, float]:
         import hora
 
         loss, rows = 0.0, 0
-        with self.graph.as_default(), self.session.as_default():
-            load(self.session, values)
-            updates = [u for _, u in self.metrics.values()]
-            for at in _pieces(0 if t.validation is None else len(next(iter(t.validation.values()))), t.batch_size):
-                fed = self.feeds.given(self.columns, t.validation, at)
-                n = len(next(iter(fed.values())))
-                one, _ = self.session.run([self.loss, updates], fed)
-                loss, rows = loss + float(one) * n, rows + n
-            for i, v in enumerate(self.totals):
-                mine = np.asarray(self.session.run(v))
-                all_ = hora.allreduce(
-                    mine.astype(np.float64), hora.SUM, name=f"horovod_estimator.metric.{i}", named=True
-                )
-                v.load(np.asarray(all_).astype(mine.dtype), self.session)
-            both = hora.allreduce(
-                np.array([loss, rows], dtype=np.float64), hora.SUM, name="horovod_estimator.loss", named=True
-            )
-            found = {name: float(self.session.run(value)) for name, (value, _) in self.metrics.items()}
+        updates = [u for _, u in self.metrics.values()]
+        for at in _pieces(0 if t.validation is None else len(next(iter(t.validation.values()))), t.batch_size):
+            if session is not raw and session.should_stop():  # a hook has asked for it
+                break
+            fed = self.feeds.given(self.columns, t.validation, at)
+            n = len(next(iter(fed.values())))
+            one, _ = session.run([self.loss, updates], fed)
+            loss, rows = loss + float(one) * n, rows + n
+        for i, v in enumerate(self.totals):
+            mine = np.asarray(raw.run(v))
+            all_ = hora.allreduce(mine.astype(np.float64), hora.SUM, name=f"horovod_estimator.metric.{i}", named=True)
+            v.load(np.asarray(all_).astype(mine.dtype), raw)
+        both = hora.allreduce(
+            np.array([loss, rows], dtype=np.float64), hora.SUM, name="horovod_estimator.loss", named=True
+        )
+        found = {name: float(raw.run(value)) for name, (value, _) in self.metrics.items()}
         return {"loss": float(both[0] / max(1.0, float(both[1]))), **found}
 
 
@@ -140,6 +174,8 @@ class Export:
             self.columns, features, _ = feeds.places(labels=False)
             self.named = features
             spec = call(job, features, None, estimator.ModeKeys.PREDICT, config)
+            hooks = getattr(spec, "prediction_hooks", None)
+            self.again = _pickled((job, feeds, config)) if hooks else None
             self.single = not isinstance(spec.predictions, Mapping)
             self.predictions = {"": spec.predictions} if self.single else dict(spec.predictions)
             for name, tensor in self.predictions.items():
@@ -170,14 +206,44 @@ class Export:
         os.rename(path, os.path.join(base, str(number)))
         shutil.rmtree(beside, ignore_errors=True)
         outputs = [(n, own[n or "predictions"].name, *_predicted(n, p)) for n, p in self.predictions.items()]
-        return Saved(
-            os.path.join(base, str(number)), {c: p.name for c, p in self.columns.items()}, outputs, self.single
-        )
+        inputs = {c: p.name for c, p in self.columns.items()}
+        return Saved(os.path.join(base, str(number)), inputs, outputs, self.single, self.again)
 
     def _signature(self, outputs: Mapping[str, Any]) -> Any:
         return v1.saved_model.signature_def_utils.predict_signature_def(
             self.named, {k: tf.convert_to_tensor(v) for k, v in outputs.items()}
         )
+
+
+def _pickled(given: Any) -> bytes:
+    from hora.spark.frontend import pickled_with_code
+
+    return bytes(pickled_with_code(given, "modelFn with what it is called with"))
+
+
+class Predicting:
+    """The graph for prediction as model_fn makes it once more, for its prediction_hooks: no SavedModel holds them."""
+
+    def __init__(self, again: bytes, folder: str, config: Any, device: str | None) -> None:
+        from . import tf_estimator
+
+        job, feeds, run_config = pickle.loads(again)
+        found = tf.train.load_checkpoint(os.path.join(folder, "variables", "variables"))
+        values = {n: found.get_tensor(n) for n in found.get_variable_to_shape_map()}
+        self.graph = tf.Graph()
+        with self.graph.as_default(), tf.device(device):
+            v1.train.get_or_create_global_step()
+            _, features, _ = feeds.places(labels=False)
+            spec = call(job, features, None, tf_estimator.install().ModeKeys.PREDICT, run_config)
+            several = isinstance(spec.predictions, Mapping)
+            self.predictions = list(spec.predictions.values()) if several else [spec.predictions]
+            self.session = _hooked(spec.prediction_hooks or (), values, config)
+
+    def run(self, names: Sequence[str], fed: Mapping[str, np.ndarray]) -> Any:
+        """What a session with the SavedModel gives: its outputs are these, in their order, and what is fed has the
+        same names."""
+        with self.graph.as_default():
+            return self.session.run(self.predictions, fed)
 
 
 def _outputs(given: Any) -> dict[str, Any]:
