@@ -59,12 +59,10 @@ class LocalBackend(Backend):
     def run(
         self, fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None, env: Any = None
     ) -> list[Any]:
-        """horovod.run of this many processes."""
-        import horovod
+        """hora.run of this many processes: horovod.run takes no variables."""
+        import hora
 
-        return list(
-            horovod.run(fn, tuple(args), kwargs, np=self._num_proc, env={**(self._env or {}), **(env or {})} or None)
-        )
+        return list(hora.run(fn, tuple(args), kwargs, self._num_proc, env={**(self._env or {}), **(env or {})}))
 
     def num_processes(self) -> int:
         """How many there are."""
