@@ -7,7 +7,9 @@ import (
 	"net/http"
 	"os"
 	"reflect"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -106,6 +108,21 @@ type JobPath struct {
 	ID int64 `path:"id" minimum:"1" doc:"number of the job"`
 }
 
+// unnamed refuses a job that names no project where its sender may submit in others, with those.
+func unnamed(w *who, otherwise error) error {
+	var all []string
+	for project, r := range w.in {
+		if r >= member {
+			all = append(all, project)
+		}
+	}
+	if len(all) == 0 {
+		return otherwise
+	}
+	slices.Sort(all)
+	return refuse(http.StatusForbidden, "a job that names no project is of project %s, where %s is no member: write --project %s (over HTTP the field project)", defaultProject, w.label(), strings.Join(all, " or --project "))
+}
+
 func (a *api) jobs() {
 	post := a.operation("submit", "POST", "/jobs", "submit a job", named(member))
 	post.DefaultStatus = http.StatusCreated
@@ -122,6 +139,9 @@ func (a *api) jobs() {
 		}
 		w := caller(ctx)
 		if err := allowed(w, member, project); err != nil {
+			if in.Body.Project == "" {
+				err = unnamed(w, err)
+			}
 			return nil, fault(err)
 		}
 		if w.name != "" {

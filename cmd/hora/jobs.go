@@ -438,22 +438,44 @@ func (p *program) waitCommand() *cobra.Command {
 
 // doing is a subcommand that does one thing to a job.
 func (p *program) doing(what, short string) *cobra.Command {
-	return p.onJob(what+" ID", short, func(ctx context.Context, s *client.Client, id int64, _ []string) error {
-		j, err := s.Do(ctx, id, what)
-		if err == nil {
-			fmt.Fprintf(p.out, "job %d: %s\n", id, event.Visible(standing(&j)))
-		}
-		return err
-	})
+	return &cobra.Command{
+		Use: what + " ID...", Short: short,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usageError{fmt.Errorf("hora %s takes the number of a job, or of several: see hora %s --help", what, what)}
+			}
+			for _, arg := range args { // before anything is done
+				if _, err := jobNumber(arg); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			s, err := p.server()
+			if err != nil {
+				return err
+			}
+			var errs []error
+			for _, arg := range args {
+				id, _ := jobNumber(arg)
+				j, err := s.Do(c.Context(), id, what)
+				if errs = append(errs, err); err == nil {
+					fmt.Fprintf(p.out, "job %d: %s\n", id, event.Visible(standing(&j)))
+				}
+			}
+			return errors.Join(errs...)
+		},
+	}
 }
 
-func (p *program) cancelCommand() *cobra.Command { return p.doing("cancel", "end a job") }
+func (p *program) cancelCommand() *cobra.Command { return p.doing("cancel", "end jobs") }
 
 func (p *program) pauseCommand() *cobra.Command {
-	return p.doing("pause", "keep a job from running; one that runs is drained first")
+	return p.doing("pause", "keep jobs from running; those that run are drained first")
 }
 
-func (p *program) resumeCommand() *cobra.Command { return p.doing("resume", "let a paused job queue") }
+func (p *program) resumeCommand() *cobra.Command { return p.doing("resume", "let paused jobs queue") }
 
 func (p *program) priorityCommand() *cobra.Command {
 	return p.onJob("priority ID 0-100", "give a job another priority; higher comes first", func(ctx context.Context, s *client.Client, id int64, args []string) error {

@@ -141,13 +141,7 @@ func nodesText(a *client.Pool) string {
 	if a.Provider == "static" {
 		return "machines that come by themselves: hora pool token " + a.Name + " prints what they run"
 	}
-	text := fmt.Sprintf("%d to %s by %s, each with %s", a.Min, event.Counted(a.Max, "node"), a.Provider, event.Counted(a.Node.Cores, "core"))
-	if a.Node.Memory > 0 {
-		text += fmt.Sprintf(", %d MiB", a.Node.Memory>>20)
-	}
-	if a.Node.GPUs > 0 {
-		text += ", " + event.Counted(a.Node.GPUs, "GPU")
-	}
+	text := fmt.Sprintf("%d to %s by %s, each with %s", a.Min, event.Counted(a.Max, "node"), a.Provider, nodeText(a))
 	return text + fmt.Sprintf("; an idle one ends after %v", time.Duration(a.Idle*float64(time.Second)))
 }
 
@@ -173,10 +167,7 @@ func (p *program) poolListCommand() *cobra.Command {
 				a := &all[i]
 				limit, size := "-", "-"
 				if a.Provider != "static" {
-					limit, size = strconv.Itoa(a.Max), fmt.Sprintf(
-						"%s, %d MiB, %s", event.Counted(a.Node.Cores, "core"), a.Node.Memory>>20,
-						event.Counted(a.Node.GPUs, "GPU"),
-					)
+					limit, size = strconv.Itoa(a.Max), nodeText(a)
 				}
 				whose := "all"
 				if len(a.Projects) > 0 {
@@ -251,4 +242,16 @@ func (p *program) poolTokenCommand() *cobra.Command {
 	}
 	c.Flags().StringVar(&valid, "for", valid, "how long machines may join with it")
 	return c
+}
+
+// nodeText is what each node of a pool has, as far as it was said.
+func nodeText(a *client.Pool) string {
+	text := event.Counted(a.Node.Cores, "core")
+	if a.Node.Memory > 0 {
+		text += fmt.Sprintf(", %d MiB", a.Node.Memory>>20)
+	}
+	if a.Node.GPUs > 0 {
+		text += ", " + event.Counted(a.Node.GPUs, "GPU")
+	}
+	return text
 }

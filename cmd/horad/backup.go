@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -30,6 +32,9 @@ func backupCommand(out, errs io.Writer) *cobra.Command {
 			n, err := copyServer(args[0], args[1], errs)
 			if err == nil {
 				fmt.Fprintf(out, "copied %s with %s of content to %s\n", store.DatabaseFile, event.Counted(n, "file"), args[1])
+				if _, err := os.Stat(filepath.Join(args[0], store.KeyFile)); err == nil {
+					fmt.Fprintf(errs, "horad: %s is not in it, so that a copy alone opens no secret: keep that file elsewhere\n", store.KeyFile)
+				}
 			}
 			return err
 		},
@@ -43,6 +48,7 @@ func restoreCommand(out, errs io.Writer) *cobra.Command {
 			n, err := copyServer(args[0], args[1], errs)
 			if err == nil {
 				fmt.Fprintf(out, "%s is a server's folder with %s of content: start it with hora up --dir %s\n", args[1], event.Counted(n, "file"), args[1])
+				fmt.Fprintf(errs, "horad: where the server had secrets, put its %s, which no backup has, into %s first: without it they cannot be read\n", store.KeyFile, args[1])
 			}
 			return err
 		},

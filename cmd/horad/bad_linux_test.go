@@ -84,6 +84,15 @@ func TestANodeOfAnotherVersion(t *testing.T) {
 	}
 }
 
+// horad runs the server's program.
+func (s *site) horad(args ...string) said {
+	c := exec.Command(filepath.Join(s.bin, "horad"), args...)
+	var out, errs strings.Builder
+	c.Stdout, c.Stderr = &out, &errs
+	_ = c.Run()
+	return said{c.ProcessState.ExitCode(), out.String(), errs.String()}
+}
+
 // TestADamagedStore: hora up and horad check say in a sentence what is wrong and what to do, and a backup starts.
 func TestADamagedStore(t *testing.T) {
 	s := newSite(t, 1)
@@ -93,14 +102,11 @@ func TestADamagedStore(t *testing.T) {
 		s.submit(d)
 	}
 	saved := filepath.Join(t.TempDir(), "saved")
-	horad := func(args ...string) said {
-		c := exec.Command(filepath.Join(s.bin, "horad"), args...)
-		var out, errs strings.Builder
-		c.Stdout, c.Stderr = &out, &errs
-		_ = c.Run()
-		return said{c.ProcessState.ExitCode(), out.String(), errs.String()}
+	horad := s.horad
+	if r := s.hora("secret", "set", "KEY", "--file", "/etc/hostname"); r.code != 0 {
+		t.Fatalf("%+v", r)
 	}
-	if r := horad("backup", s.dir, saved); r.code != 0 {
+	if r := horad("backup", s.dir, saved); r.code != 0 || !strings.Contains(r.errs, "secrets.key is not in it") {
 		t.Fatalf("%+v", r)
 	}
 	if r := s.hora("down", "--now"); r.code != 0 {
@@ -139,12 +145,23 @@ func TestADamagedStore(t *testing.T) {
 			!strings.Contains(r.errs, "run horad check with its folder") {
 			t.Errorf("%s: hora up said %+v", c.name, r)
 		}
+		says := name + ": the database is damaged: restore the last backup with horad restore, into a new folder ("
+		if r := horad("check", dir); !strings.HasPrefix(r.out, says) || strings.Contains(r.out, "end the server") {
+			t.Errorf("%s: horad check said %+v", c.name, r)
+		}
+		to := filepath.Join(t.TempDir(), "of-a-bad-one")
+		r = horad("restore", dir, to)
+		_, err = os.Stat(to)
+		told := strings.Contains(r.errs, "take another backup") && !strings.Contains(r.errs, "end the server")
+		if r.code == 0 || !os.IsNotExist(err) || !told {
+			t.Errorf("%s: horad restore said %+v, and left %v", c.name, r, err)
+		}
 		if r := horad("check", dir); r.code == 0 || strings.Count(r.errs, "\n") != 1 || !strings.Contains(r.errs, "horad restore") {
 			t.Errorf("%s: horad check said %+v", c.name, r)
 		}
 	}
 	s.dir = filepath.Join(t.TempDir(), "restored")
-	if r := horad("restore", saved, s.dir); r.code != 0 {
+	if r := horad("restore", saved, s.dir); r.code != 0 || !strings.Contains(r.errs, "put its secrets.key, which no backup has, into "+s.dir+" first") {
 		t.Fatalf("%+v", r)
 	}
 	s.up()

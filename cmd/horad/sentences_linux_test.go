@@ -109,6 +109,16 @@ func TestWhatBoundsSay(t *testing.T) {
 		{"quota nobody --none --max 2", 2, "leave one of them out"},
 		{"retention nobody --jobs 900d", 0, "hora: nothing of project nobody runs, waits or has run yet"},
 		{"token new --expires 90", 2, `--expires "90" has no unit: say it, as 90d or 90h`},
+		{"submit --held true", 0, "1\n"},
+		{"submit --held true", 0, "2\n"},
+		{"cancel", 2, "hora cancel takes the number of a job, or of several"},
+		{"cancel 1 x", 2, `"x" is no job`},
+		{"cancel 1 9 2", 1, "there is no job 9"},
+		{"job 2", 0, "cancelled"},
+		{"job 1", 0, "cancelled"},
+		{"pool add plain --provider command --max 1 --node cores=1 --create true --delete true --list true", 0, ""},
+		{"pool list", 0, "1    1 core  "},
+		{"webhook add http://127.0.0.1:1/x --on nosuch", 2, `--on: "nosuch" is none of queued, preparing, running`},
 		{"webhook add http://127.0.0.1:1/x --project nobody", 0, "hora: nothing of project nobody runs, waits or has run yet"},
 	} {
 		r := s.hora(strings.Fields(c.args)...)
@@ -131,6 +141,10 @@ func (s *site) tokensSay() {
 	was := s.extra
 	s.extra = []string{"HORA_SERVER=" + s.url, "HORA_TOKEN=" + p.Token}
 	defer func() { s.extra = was }()
+	want := "a job that names no project is of project default, where bob is no member: write --project vision"
+	if r := s.hora("submit", "true"); r.code != 1 || !strings.Contains(r.errs, want) {
+		s.t.Errorf("%+v", r)
+	}
 	if r := s.hora("token", "new", "--role", "admin"); r.code != 1 || !strings.Contains(r.errs, "bob is admin nowhere") {
 		s.t.Errorf("%+v", r)
 	}

@@ -21,6 +21,7 @@ func Backup(dir, to string, copied func()) (int, error) {
 	if all, err := os.ReadDir(to); err == nil && len(all) > 0 {
 		return 0, fmt.Errorf("copy to %s: there is something in it: name a folder that is not there yet", to)
 	}
+	_, there := os.Stat(to)
 	if err := os.MkdirAll(filepath.Join(to, "blobs"), 0o700); err != nil {
 		return 0, err
 	}
@@ -29,13 +30,20 @@ func Backup(dir, to string, copied func()) (int, error) {
 		return 0, err
 	}
 	defer lock.Close()
+	nothing := func(err error) (int, error) { // what is left would stand in the way of another try
+		_ = os.Remove(filepath.Join(to, "blobs"))
+		if there != nil {
+			_ = os.RemoveAll(to)
+		}
+		return 0, ofCopy(dir, err)
+	}
 	db, err := connect(name, "", 1)
 	if err != nil {
-		return 0, plain(err)
+		return nothing(err)
 	}
 	defer db.Close()
 	if err := Copy(db, filepath.Join(to, DatabaseFile)); err != nil {
-		return 0, err
+		return nothing(err)
 	}
 	for _, name := range []string{"token", "authority.pem", "authority.key"} { // by which its people and nodes know it
 		if b, err := os.ReadFile(filepath.Join(dir, name)); err == nil {

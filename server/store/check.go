@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 )
 
@@ -29,6 +30,7 @@ type checker struct {
 	parts func(list []byte) ([]string, error) // the hashes that the list of a folder's files names
 	needs map[string]string                   // content that must be there, and who needs it
 	lists map[string]string                   // of that, lists of files
+	found []string                            // what the database says of its damages
 }
 
 // Check reads all of a server's folder: the database, what jobs have written and reported, who did what, and all
@@ -48,20 +50,47 @@ func Check(dir string, parts func(list []byte) ([]string, error)) (*Checked, err
 	defer lock.Close()
 	db, err := connect(name, "&_pragma=query_only(1)", 1)
 	if err != nil {
-		c.fault("%s: %v", name, err)
+		c.broken(err)
+		c.damaged()
 		return c.Checked, nil
 	}
 	defer db.Close()
 	c.s = &Store{dir: dir, read: db}
 	if !c.pages(db) {
+		c.damaged()
 		return c.Checked, nil
 	}
 	for _, look := range []func() error{c.documents, c.files, c.lines, c.points, c.deeds} {
 		if err := look(); err != nil {
-			c.fault("%s: %v", name, err)
+			c.broken(err)
 		}
 	}
-	return c.Checked, c.content(dir)
+	err = c.content(dir)
+	c.damaged()
+	return c.Checked, err
+}
+
+// broken notes that the database could not be read: what it says where it is damaged is one fault, and told once.
+func (c *checker) broken(err error) {
+	var d *damage
+	if errors.As(plain(err), &d) {
+		c.found = append(c.found, d.error.Error())
+		return
+	}
+	c.fault("%s: %v", c.name, err)
+}
+
+// damaged puts before all other faults that the database is damaged.
+func (c *checker) damaged() {
+	if len(c.found) == 0 {
+		return
+	}
+	more := ""
+	if n := len(c.found) - 1; n > 0 {
+		more = fmt.Sprintf("; and %d more such sentences", n)
+	}
+	says := fmt.Sprintf("%s: the database is damaged: restore the last backup with horad restore, into a new folder (%s%s)", c.name, c.found[0], more)
+	c.Faults = slices.Insert(c.Faults, 0, says)
 }
 
 func (c *checker) fault(format string, args ...any) {
@@ -73,7 +102,7 @@ func (c *checker) pages(db *sql.DB) bool {
 	for _, pragma := range []string{"integrity_check", "foreign_key_check"} {
 		rows, err := db.Query("PRAGMA " + pragma)
 		if err != nil {
-			c.fault("%s: %v", c.name, err)
+			c.broken(err)
 			return false
 		}
 		for rows.Next() {
@@ -86,11 +115,11 @@ func (c *checker) pages(db *sql.DB) bool {
 				break
 			}
 			if text := fmt.Sprint(*row[0].(*any)); text != "ok" {
-				c.fault("%s: %s: %s", c.name, pragma, text)
+				c.found = append(c.found, pragma+": "+strings.Join(strings.Fields(text), " "))
 			}
 		}
 		if err := errors.Join(rows.Err(), rows.Close()); err != nil {
-			c.fault("%s: %v", c.name, err)
+			c.broken(err)
 		}
 	}
 	return true

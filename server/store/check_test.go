@@ -117,3 +117,20 @@ func TestCheckMissesWhatIsGone(t *testing.T) {
 		})
 	}
 }
+
+// corrupt is what the database says of a page of its own that it cannot read.
+type corrupt struct{}
+
+func (corrupt) Error() string { return "database disk image is malformed (11)" }
+
+func (corrupt) Code() int { return sqliteCorrupt }
+
+// TestDamageIsToldOfWhatIsRead: a database may open, and be damaged where a server reads it first.
+func TestDamageIsToldOfWhatIsRead(t *testing.T) {
+	s := open(t, t.TempDir())
+	err := s.Read(t.Context(), func(*sql.Tx) error { return corrupt{} })
+	want := "the database is damaged (database disk image is malformed (11)): end the server, and run horad check"
+	if err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("%v", err)
+	}
+}

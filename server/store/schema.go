@@ -223,6 +223,10 @@ func Copy(db *sql.DB, to string) error {
 		return err
 	}
 	f.Close()
+	defer func() { // where it is not whole
+		_ = os.Remove(part)
+		_ = os.Remove(part + "-journal")
+	}()
 	if _, err := db.Exec("VACUUM INTO ?", part); err != nil {
 		return plain(err)
 	}

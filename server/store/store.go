@@ -292,5 +292,5 @@ func (s *Store) Read(ctx context.Context, f func(*sql.Tx) error) error {
 		return plain(err)
 	}
 	defer func() { _ = tx.Rollback() }()
-	return f(tx)
+	return plain(f(tx))
 }
