@@ -75,7 +75,7 @@ func TestRoles(t *testing.T) {
 	_, err = max.Submit(ctx, of("speech"), "")
 	refused(t, "submit elsewhere", err, 403, "this asks for the role member in project speech, and max has no role there: an administrator gives it with hora user add")
 	_, err = max.Submit(ctx, of(""), "")
-	refused(t, "submit to the default project", err, 403, "in project default")
+	refused(t, "submit to the default project", err, 403, "is of project default, where max is no member: write --project vision")
 	_, err = vera.Submit(ctx, of("vision"), "")
 	refused(t, "submit as a viewer", err, 403, "vera is member in no project")
 	for _, c := range []*client.Client{vera, max, ada, all} {
