@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -28,6 +29,7 @@ func TestDeliveriesAndClocks(t *testing.T) {
 	defer cancel()
 	calls, fails := make(chan string), atomic.Bool{}
 	hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // the context ends with the connection from then on alone
 		if fails.Load() {
 			w.WriteHeader(http.StatusInternalServerError)
 		}
