@@ -106,8 +106,24 @@ func (a *api) nodeToken(r *http.Request, text string, t *store.Token, h *backend
 		there, err = store.HasToken(tx, text)
 		return err
 	}
+	by := a.commandsOf(h.Pool)
+	came := func(tx *sql.Tx) error { // its machine is this server's to end from now on
+		if by == nil {
+			return nil
+		}
+		return store.SetCame(tx, &store.Made{Node: h.Name, Pool: *by})
+	}
 	if t.Scope == store.ScopeNode {
-		err = a.store.Read(ctx, look)
+		known := true
+		err = a.store.Read(ctx, func(tx *sql.Tx) (err error) {
+			if err = look(tx); err == nil && there && by != nil {
+				known, err = store.HasMade(tx, h.Pool, h.Name)
+			}
+			return err
+		})
+		if err == nil && !known {
+			err = a.store.Do(ctx, came)
+		}
 	} else {
 		d := &store.Deed{Deed: client.Deed{
 			At: time.Now().UTC(), Who: "node " + h.Name, Address: addressOf(r), What: joining, Target: "/pools/" + h.Pool,
@@ -121,6 +137,9 @@ func (a *api) nodeToken(r *http.Request, text string, t *store.Token, h *backend
 			if !there {
 				return errTakenBack
 			}
+			if err := came(tx); err != nil {
+				return err
+			}
 			is := store.Token{Scope: store.ScopeNode, Pool: h.Pool, Node: h.Name, Made: a.now()}
 			return store.AddToken(tx, own, is)
 		})
@@ -129,6 +148,17 @@ func (a *api) nodeToken(r *http.Request, text string, t *store.Token, h *backend
 		err = errTakenBack
 	}
 	return own, err
+}
+
+// commandsOf is a pool whose nodes are made by commands; nil where they are not.
+func (s *Server) commandsOf(pool string) (by *client.Pool) {
+	_ = s.do(func() {
+		if p := s.pools[pool]; p != nil && p.Provider == "command" {
+			is := p.Pool
+			by = &is
+		}
+	})
+	return by
 }
 
 // errTakenBack is for who comes while its token is being revoked.

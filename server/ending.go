@@ -38,8 +38,8 @@ func (s *Server) endsIf(p *pool, name string, made func(by *client.Pool) bool) f
 	e.tried = true
 	spec := p.Pool
 	return func() {
-		var err error
-		if made(s.madeBy(&spec, name)) {
+		by, _, err := s.madeBy(&spec, name)
+		if err == nil && made(by) {
 			err = s.deleted(&spec, name)
 		}
 		_ = s.do(func() {

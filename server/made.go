@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"slices"
 	"time"
 
@@ -29,7 +30,7 @@ func (s *Server) retire(p *pool) (todo []func()) {
 		_, there := s.nodes[name]
 		since, coming := p.starting[name]
 		switch {
-		case coming && time.Since(since) < comesWithin(&p.Pool), there && s.busy(name):
+		case coming && (p.making[name] || time.Since(since) < comesWithin(&p.Pool)), there && s.busy(name):
 			continue
 		case there:
 			todo = append(todo, s.endNode(p, name))
@@ -43,26 +44,36 @@ func (s *Server) retire(p *pool) (todo []func()) {
 	return todo
 }
 
-// madeBy is the pool that made a node, as it was then; now's where nobody knows.
-func (s *Server) madeBy(now *client.Pool, name string) *client.Pool {
+// madeBy is the pool that made a node, as it was then, and whether this server had it made, or it has come; now's where
+// nobody knows.
+func (s *Server) madeBy(now *client.Pool, name string) (by *client.Pool, ours bool, err error) {
 	all, err := s.store.Made(context.WithoutCancel(s.ctx), now.Name)
 	if err != nil {
-		s.log.Warn("look up what has made a node", "pool", now.Name, "node", name, "error", err)
-		return now
+		return now, false, fmt.Errorf("look up what has made it: %w", err)
 	}
 	if i := slices.IndexFunc(all, func(m store.Made) bool { return m.Node == name }); i >= 0 {
-		return &all[i].Pool
+		return &all[i].Pool, !all[i].Copied, nil
 	}
-	return now
+	return now, false, nil
 }
 
-// deleted sees to it that a node is gone that has ended, or is to, and says why it is not.
+// deleted sees to it that a node is gone that has ended, or is to, and says why it is not. A machine that is not this
+// server's is left alone.
 func (s *Server) deleted(now *client.Pool, name string) error {
-	p := s.madeBy(now, name)
-	if p.Provider == "static" { // its machine is nobody's to end
+	p, ours, err := s.madeBy(now, name)
+	switch {
+	case err != nil:
+	case p.Provider == "static": // its machine is nobody's to end
 		return nil
+	case p.Provider == "command" && !ours:
+		s.forgetCopied(p, name)
+		return nil
+	default:
+		if err = s.makes.Delete(p, name); err != nil && s.gone(p, name) {
+			err = nil
+		}
 	}
-	if err := s.makes.Delete(p, name); err != nil && !s.gone(p, name) {
+	if err != nil {
 		s.log.Warn("end a node", "pool", p.Name, "node", name, "error", without(err))
 		return err
 	}

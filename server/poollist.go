@@ -18,6 +18,7 @@ type CommandFault struct {
 	Command string // create, delete or list
 	Err     error
 	Said    string // the last line that it wrote
+	Late    bool   // it took too long, so that nobody knows what it has done
 }
 
 func (f *CommandFault) Error() string {
@@ -81,6 +82,9 @@ func (s *Server) odd(p *pool, told func(error) string) string {
 		all = append(all, "the last node was not made: "+told(p.failed))
 	}
 	if err := p.unended(); err != nil {
+		all = append(all, told(err))
+	}
+	if err := s.strangers(p); err != nil {
 		all = append(all, told(err))
 	}
 	if len(all) > 0 {

@@ -26,7 +26,9 @@ type Makes interface {
 // pool is what the loop knows of one.
 type pool struct {
 	client.Pool
-	starting map[string]time.Time  // nodes that were made and have not come yet, since when
+	starting map[string]time.Time  // nodes that were made, or are listed, and have not come yet, since when
+	making   map[string]bool       // those of them whose command is at it
+	strange  map[string]bool       // those that the server has not had made, and the listed ones that it has given up
 	there    map[string]bool       // its nodes
 	fresh    map[string]bool       // those of them that were made for one job
 	idle     map[string]time.Time  // the others without a job, since when
@@ -36,8 +38,9 @@ type pool struct {
 	after    time.Time             // nothing is made before this, after a failure
 	stalled  bool                  // the schedule knows of that, and keeps nothing free for who needs more nodes
 	told     string                // why, as the schedule has it
+	awaits   string                // what else it is told of why none is made
 	listed   time.Time             // when it was last asked which nodes there are
-	unknown  bool                  // that has not been answered since the server was started
+	unknown  bool                  // that has not been answered yet
 	spare    int                   // nodes that may still come
 	old      map[string]bool       // nodes that another provider has made, before the pool was changed
 	removed  bool                  // it is being removed
@@ -67,12 +70,18 @@ func (s *Server) openPools(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if s.copied, err = s.store.Copied(ctx); err != nil {
+		return err
+	}
 	for i := range all {
 		p := newPool(&all[i])
 		p.retiring(made)
 		for _, m := range made { // they come back, or are ended: no others are made in their place meanwhile
 			if m.Pool.Name == p.Name && (p.old[m.Node] || p.Provider == "command") {
 				p.starting[m.Node] = time.Now()
+				if m.Copied {
+					p.strange[m.Node] = true
+				}
 			}
 		}
 		p.unknown = p.List != ""
@@ -103,6 +112,9 @@ func (s *Server) expect(j *client.Job, a *client.Attempt) {
 	}
 	for _, x := range a.Shares {
 		if _, there := s.nodes[x.Node]; !there && backend.Holds(x) {
+			if p.Provider == "command" && p.starting[x.Node].IsZero() { // nobody knows what has made it
+				p.strange[x.Node] = true
+			}
 			p.starting[x.Node] = time.Now()
 		}
 	}
@@ -111,6 +123,7 @@ func (s *Server) expect(j *client.Job, a *client.Attempt) {
 func newPool(p *client.Pool) *pool {
 	return &pool{
 		Pool: *p, starting: map[string]time.Time{}, ending: map[string]*departure{},
+		making: map[string]bool{}, strange: map[string]bool{},
 		there: map[string]bool{}, fresh: map[string]bool{}, idle: map[string]time.Time{},
 	}
 }
@@ -134,6 +147,7 @@ func (s *Server) count() (todo []func(), anew <-chan struct{}) {
 		}
 		if p := s.pools[n.Pool]; p != nil {
 			delete(p.starting, n.Name)
+			delete(p.strange, n.Name)
 		}
 	}
 	for name, n := range s.nodes {
@@ -226,12 +240,20 @@ func (s *Server) tend(p *pool) (todo []func()) {
 	now := time.Now()
 	todo = append(todo, s.list(p, now)...)
 	for name, since := range p.starting {
-		if now.Sub(since) > comesWithin(&p.Pool) {
-			delete(p.starting, name)
+		if !p.making[name] && now.Sub(since) > comesWithin(&p.Pool) {
+			if delete(p.starting, name); p.strange[name] {
+				todo = append(todo, s.forgo(p, name))
+				continue
+			}
 			s.hosts.End(name)
 			todo = append(todo, s.ends(p, name))
 			p.failed, p.after = fmt.Errorf("node %s was made and has not come in %v", name, comesWithin(&p.Pool)), now.Add(time.Minute)
 		}
+	}
+	if awaited := p.awaited(); awaited != p.awaits {
+		p.awaits = awaited
+		s.machine.Await(p.Name, awaited)
+		s.dirty = true
 	}
 	failed := brief(p.failed)
 	if stalled := now.Before(p.after); stalled != p.stalled || failed != p.told {
@@ -300,8 +322,8 @@ func (s *Server) endNode(p *pool, name string) func() {
 // listEvery is how often a pool of commands is asked which nodes there are.
 const listEvery = time.Minute
 
-// list asks a pool of commands which nodes there are. Those that the server has not heard of may still come, and are
-// ended when they do not; in the loop, and what it answers outside.
+// list asks a pool of commands which nodes there are. Those that the server has not heard of may still come; in the
+// loop, and what it answers outside.
 func (s *Server) list(p *pool, now time.Time) []func() {
 	if p.List == "" || now.Sub(p.listed) < listEvery {
 		return nil
@@ -313,63 +335,101 @@ func (s *Server) list(p *pool, now time.Time) []func() {
 		if err != nil {
 			s.log.Warn("list the nodes of a pool", "pool", spec.Name, "error", without(err))
 		}
-		var gone []string
+		var gone, strange []string
 		_ = s.do(func() {
 			if p.unknown = false; err == nil {
-				gone = p.goneBut(all)
+				gone, strange = p.goneBut(all), p.unlisted(all)
 			}
 			for _, name := range all {
 				ours := NamesNode(p.Name, name) && len(name) <= 200
-				if _, there := s.nodes[name]; ours && !there && p.starting[name].IsZero() && p.ending[name] == nil {
-					p.starting[name] = now
+				_, there := s.nodes[name]
+				if ours && !there && p.starting[name].IsZero() && p.ending[name] == nil && !p.strange[name] {
+					p.starting[name], p.strange[name] = now, true // or it would be known
 				}
 			}
 		})
 		for _, name := range gone {
 			s.forgetMade(&spec, name)
 		}
+		for _, name := range strange {
+			s.forgetCopied(&spec, name)
+		}
 	}}
 }
 
 // create makes one more node, for one job or for everybody; in the loop, and what it answers outside.
 func (s *Server) create(p *pool, owner int64) func() {
+	if p.number == 0 && s.copied && p.Provider == "command" {
+		p.number = apart()
+	}
 	name := ""
 	for taken := true; taken; {
 		p.number++
 		name = nodeName(p.Name, p.number, owner)
 		_, there := s.nodes[name]
-		taken = there || !p.starting[name].IsZero() || p.ending[name] != nil
+		taken = there || !p.starting[name].IsZero() || p.ending[name] != nil || p.strange[name]
 	}
-	p.starting[name] = time.Now()
+	p.starting[name], p.making[name] = time.Now(), true
 	spec := p.Pool
 	return func() {
-		t, err := s.token(s.ctx, store.Token{
-			Scope: store.ScopeJoin, Pool: spec.Name, Node: name, Expires: time.Now().Add(comesWithin(&spec)),
-		})
-		if err == nil {
-			m := &store.Made{Node: name, Pool: spec}
-			err = s.store.Do(s.ctx, func(tx *sql.Tx) error { return store.SetMade(tx, m) })
-		}
-		if err == nil {
-			if err = s.makes.Create(&spec, name, t); err != nil {
-				s.forgetMade(&spec, name)
-			}
-		}
+		taken, there, err := s.make(&spec, name)
 		removed := false // the pool, meanwhile
 		_ = s.do(func() {
+			delete(p.making, name)
+			if taken {
+				p.strange[name] = true
+				return
+			}
 			if p.failed = err; err != nil {
-				delete(p.starting, name)
 				p.after = time.Now().Add(10 * time.Second)
+			}
+			if !there {
+				delete(p.starting, name)
 			}
 			removed = s.pools[spec.Name] == nil
 		})
-		if removed && err == nil {
-			s.endAll([]store.Made{{Node: name, Pool: spec}}, make(chan struct{}))
+		if removed && there {
+			s.endMade(&spec, name)
 		}
 		if err != nil && s.ctx.Err() == nil {
 			s.log.Warn("make a node", "pool", spec.Name, "node", name, "error", without(err))
 		}
 	}
+}
+
+// make makes a node, and says whether another server's machine is called so, and whether one may be there now. It is
+// written down before that this server makes it: the next one knows of it, whenever this one ends.
+func (s *Server) make(p *client.Pool, name string) (taken, there bool, err error) {
+	if s.isListed(p, name) {
+		return true, false, nil
+	}
+	t, err := s.token(s.ctx, store.Token{
+		Scope: store.ScopeJoin, Pool: p.Name, Node: name, Expires: time.Now().Add(comesWithin(p)),
+	})
+	if err == nil {
+		m := &store.Made{Node: name, Pool: *p}
+		err = s.store.Do(s.ctx, func(tx *sql.Tx) error { return store.SetMade(tx, m) })
+	}
+	if err != nil {
+		return false, false, err
+	}
+	if err = s.makes.Create(p, name, t); err == nil {
+		return false, true, nil
+	}
+	if f := (*CommandFault)(nil); errors.As(err, &f) && f.Late {
+		return false, true, err
+	}
+	s.forgetMade(p, name) // a machine of that name is another's
+	return false, false, err
+}
+
+// endMade ends a node whose pool was removed while it was being made, and maybe tried to end it before it was there.
+func (s *Server) endMade(p *client.Pool, name string) {
+	m := store.Made{Node: name, Pool: *p}
+	if err := s.store.Do(s.ctx, func(tx *sql.Tx) error { return store.SetMade(tx, &m) }); err != nil {
+		s.log.Warn("note that a node was made", "pool", p.Name, "node", name, "error", err)
+	}
+	s.endAll([]store.Made{m}, make(chan struct{}))
 }
 
 // token makes a token and keeps its hash.
@@ -458,6 +518,7 @@ func (s *Server) AddPool(ctx context.Context, p client.Pool) (client.Pool, error
 		} else {
 			s.pools[p.Name] = newPool(&p)
 			s.pools[p.Name].ending = keptNames(&p, made)
+			s.pools[p.Name].unknown = p.List != "" // its list may name some that are another's
 			for name, n := range s.nodes {
 				if n.Pool == p.Name {
 					s.came(name)

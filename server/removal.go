@@ -89,7 +89,11 @@ func (s *Server) dropPool(ctx context.Context, name string) (was client.Pool, no
 func (s *Server) nodesOf(p *pool) []string {
 	nodes := slices.Collect(maps.Keys(p.old))
 	if p.Provider != "static" { // they may be machines that cost something, and are let in no more
-		nodes = slices.AppendSeq(nodes, maps.Keys(p.starting))
+		for name := range p.starting {
+			if !p.strange[name] {
+				nodes = append(nodes, name)
+			}
+		}
 		nodes = slices.AppendSeq(nodes, maps.Keys(p.ending))
 	}
 	for _, n := range s.capacity() {

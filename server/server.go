@@ -47,6 +47,7 @@ type Server struct {
 	pools   map[string]*pool         // the loop's
 	nodes   map[string]schedule.Node // the loop's: what the schedule knows
 	joined  map[string]store.Node    // tendPools's: nodes of static pools, as they are written down
+	copied  bool                     // the folder is a copy of another server's
 	parts   parts                    // the loop's
 	makes   Makes
 	wants   chan struct{} // a decision may have left jobs that want nodes

@@ -46,9 +46,16 @@ func restoreCommand(out, errs io.Writer) *cobra.Command {
 		Use: "restore FROM DIR", Short: "make a server's folder of a backup", Args: console.Takes,
 		RunE: func(_ *cobra.Command, args []string) error {
 			n, err := copyServer(args[0], args[1], errs)
+			var pools []string
+			if err == nil {
+				pools, err = store.MakesNodes(args[1])
+			}
 			if err == nil {
 				fmt.Fprintf(out, "%s is a server's folder with %s of content: start it with hora up --dir %s\n", args[1], event.Counted(n, "file"), args[1])
 				fmt.Fprintf(errs, "horad: where the server had secrets, put its %s, which no backup has, into %s first: without it they cannot be read\n", store.KeyFile, args[1])
+				for _, p := range pools {
+					fmt.Fprintf(out, "pool %s: machines that were made for it before are ended by this server only if they come to it, since another may have them still: hora pool list names those that do not\n", p)
+				}
 			}
 			return err
 		},

@@ -139,8 +139,11 @@ func (m *maker) command(p *client.Pool, which, text, name string, more ...string
 	if said == "" {
 		said = strings.TrimSpace(out.String())
 	}
-	if ctx.Err() != nil {
+	late := ctx.Err() != nil
+	if late {
 		err = fmt.Errorf("it took more than %v", commandWithin)
 	}
-	return nil, &server.CommandFault{Command: which, Err: err, Said: said[strings.LastIndexByte(said, '\n')+1:]}
+	return nil, &server.CommandFault{
+		Command: which, Err: err, Said: said[strings.LastIndexByte(said, '\n')+1:], Late: late,
+	}
 }

@@ -81,6 +81,66 @@ fi
 	}
 }
 
+// TestARestoredServerEndsNobodysMachines: a copy that is started while the original runs leaves its machines alone,
+// also those that do not come to it in the pool's time. horad restore says so before.
+func TestARestoredServerEndsNobodysMachines(t *testing.T) {
+	t.Parallel() // it waits, most of the time
+	s := newSite(t, 1)
+	dir := t.TempDir()
+	create := fmt.Sprintf(`touch %[1]s/at.$HORA_NODE; HOME=%[1]s setsid %[2]s/hora node --pool $HORA_POOL --name $HORA_NODE --slots 1 --dir %[1]s/$HORA_NODE >%[1]s/log 2>&1 </dev/null &`, dir, s.bin)
+	remove := fmt.Sprintf(`echo $HORA_NODE >>%[1]s/gone; rm %[1]s/at.$HORA_NODE`, dir)
+	list := fmt.Sprintf(`cd %s; ls at.* | sed s/^at.//`, dir)
+	add := func(s *site, within string) {
+		t.Helper()
+		r := s.hora("pool", "add", "cloud", "--provider", "command", "--max", "1", "--within", within, "--idle", "1h",
+			"--node", "cores=1", "--create", create, "--delete", remove, "--list", list)
+		if r.code != 0 {
+			t.Fatalf("%+v", r)
+		}
+	}
+	add(s, "1h")
+	gate := filepath.Join(dir, "gate")
+	d := shell(1, "until [ -e "+gate+" ]; do sleep 0.05; done")
+	d.Pool = "cloud"
+	j := s.submit(d)
+	s.until(j.ID, in(job.Running))
+	saved, restored := filepath.Join(t.TempDir(), "saved"), filepath.Join(t.TempDir(), "restored")
+	for _, args := range [][]string{{"backup", s.dir, saved}, {"restore", saved, restored}} {
+		out, err := exec.Command(filepath.Join(s.bin, "horad"), args...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		if said := strings.Contains(string(out), "pool cloud"); said != (args[0] == "restore") {
+			t.Errorf("horad %s says %q", args[0], out)
+		}
+	}
+	other := newSiteIn(t, restored, 1)
+	warns := func(want string) {
+		t.Helper()
+		other.eventually("the pool says "+want, func() bool { return strings.Contains(other.hora("pool", "list").errs, want) })
+	}
+	warns("cloud-1 may come, and is not ended if it does not: this server's folder is a copy of another's")
+	add(other, "1s")
+	warns("list names cloud-1, which has not come in 1s: this server has not made it, and leaves it alone")
+	if b, err := os.ReadFile(filepath.Join(dir, "gone")); err == nil && strings.Contains(string(b), "cloud-1\n") {
+		t.Errorf("the copy has ended the original's machines: %q", b)
+	}
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	j = s.until(j.ID, ended)
+	if j, err := s.client.Job(t.Context(), j.ID); err != nil || j.State != job.Finished || len(j.Attempts) != 1 {
+		t.Errorf("the original's job: %+v, %v", j, err)
+	}
+	if r := s.hora("pool", "remove", "cloud"); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	s.eventually("the original ends it", func() bool {
+		b, _ := os.ReadFile(filepath.Join(dir, "gone"))
+		return strings.Contains(string(b), "cloud-1\n")
+	})
+}
+
 // killKeeper ends the process that keeps an attempt, and waits for its end.
 func (s *site) killKeeper(attempt string) {
 	s.t.Helper()

@@ -165,6 +165,9 @@ func (m *Machine) never(e *entry) (Reason, bool) {
 	}
 	p := m.pool(e.Pool)
 	if p.spare > 0 && m.could(e.Pool, a, p.spare) {
+		if p.awaits != "" {
+			return Reason{Code: CodeNodes, Text: fmt.Sprintf("pool %s makes no node for it now: it needs %s; %s", e.Pool, needs(a), p.awaits)}, true
+		}
 		return Reason{Code: CodeNodes, Text: fmt.Sprintf("pool %s gets another node for it: it needs %s, and the pool may have %s more%s", e.Pool, needs(a), count(p.spare, "node"), p.makes())}, true
 	}
 	if n := m.others(e.Pool, 0); n > 0 && m.could(e.Pool, a, p.spare+n) {

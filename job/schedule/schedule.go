@@ -126,6 +126,7 @@ type pool struct {
 	like    Node      // what each of them is
 	stalled time.Time // none of them comes before this
 	failed  string    // why the last one was not made
+	awaits  string    // which may come that it does not make, and why it makes none meanwhile
 	turns   []turn
 	byAsk   map[Ask]*turns // those of a decision, and memory for the next
 	claims  remembered[[]claim]

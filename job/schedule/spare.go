@@ -24,8 +24,15 @@ func (m *Machine) Stall(pool string, until time.Time, why string) {
 	p.stalled, p.failed = until, why
 }
 
-// makes says how the making of a pool's nodes stands, where it has failed.
+// Await says that a pool makes no further node now, since others may come that are not of its making; empty where it
+// does.
+func (m *Machine) Await(pool, others string) { m.pool(pool).awaits = others }
+
+// makes says how the making of a pool's nodes stands, where none is made now, or the last one was not.
 func (p *pool) makes() string {
+	if p.awaits != "" {
+		return "; none is made now: " + p.awaits
+	}
 	if p.failed == "" {
 		return ""
 	}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"database/sql"
 	"errors"
 	"fmt"
 	"io"
@@ -12,7 +13,7 @@ import (
 
 // Backup copies a server's folder, in use or not, into one that is not there yet: the database as it is at one moment,
 // the token, the authority of its TLS and all content. It answers how many files of content there are, and calls copied
-// after each.
+// after each. The copy says that it is one: what the server has had made is not the copy's.
 func Backup(dir, to string, copied func()) (int, error) {
 	name := filepath.Join(dir, DatabaseFile)
 	if _, err := os.Stat(name); err != nil {
@@ -42,7 +43,18 @@ func Backup(dir, to string, copied func()) (int, error) {
 		return nothing(err)
 	}
 	defer db.Close()
-	if err := Copy(db, filepath.Join(to, DatabaseFile)); err != nil {
+	whole := filepath.Join(to, DatabaseFile)
+	marked := func() error {
+		if err := Copy(db, whole+".copy"); err != nil {
+			return err
+		}
+		if err := markCopied(whole + ".copy"); err != nil {
+			return err
+		}
+		return os.Rename(whole+".copy", whole)
+	}
+	if err := marked(); err != nil {
+		_ = os.Remove(whole + ".copy")
 		return nothing(err)
 	}
 	for _, name := range []string{"token", "authority.pem", "authority.key"} { // by which its people and nodes know it
@@ -63,6 +75,65 @@ func Backup(dir, to string, copied func()) (int, error) {
 		return copyFile(name, at)
 	})
 	return n, err
+}
+
+// markCopied notes in a copy of a database that it is one, and that all nodes in it are the other server's.
+func markCopied(name string) error {
+	db, err := alone(name)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	if _, err := db.Exec(copiedTable + "INSERT OR IGNORE INTO copied (pool, node) VALUES ('', '');"); err != nil {
+		return plain(err)
+	}
+	has, err := hasTable(db, "made")
+	if has {
+		_, err = db.Exec("INSERT OR IGNORE INTO copied (pool, node) SELECT pool, node FROM made")
+	}
+	return plain(errors.Join(err, db.Close()))
+}
+
+// alone opens a copy of a database that nobody else has. It leaves no log beside it.
+func alone(name string) (*sql.DB, error) {
+	c, err := newConnector("file:" + escape(name) + "?_pragma=journal_mode(DELETE)&_pragma=synchronous(FULL)")
+	if err != nil {
+		return nil, err
+	}
+	db := sql.OpenDB(c)
+	db.SetMaxOpenConns(1)
+	return db, nil
+}
+
+// hasTable is for databases of releases that may have been without it.
+func hasTable(db *sql.DB, name string) (has bool, err error) {
+	err = db.QueryRow("SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?)", name).Scan(&has)
+	return has, err
+}
+
+// MakesNodes names the pools of a copy whose nodes are made by commands.
+func MakesNodes(dir string) (pools []string, err error) {
+	db, err := alone(filepath.Join(dir, DatabaseFile))
+	if err != nil {
+		return nil, err
+	}
+	defer db.Close()
+	if has, err := hasTable(db, "pools"); err != nil || !has {
+		return nil, plain(err)
+	}
+	rows, err := db.Query("SELECT name FROM pools WHERE json_extract(document, '$.provider') = 'command' ORDER BY name")
+	if err != nil {
+		return nil, plain(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return nil, plain(err)
+		}
+		pools = append(pools, name)
+	}
+	return pools, plain(rows.Err())
 }
 
 // blobs goes through all content of a folder.

@@ -174,7 +174,17 @@ CREATE TABLE parts ( -- what has been heard of the ranks on an attempt's other n
 	`
 ALTER TABLE attempts ADD COLUMN opened INTEGER NOT NULL DEFAULT 0; -- all its processes had come
 `,
+	copiedTable,
 }
+
+// copiedTable is made in each copy of a folder, of whatever version that is. A row without names says that the folder
+// is a copy, the others which of the nodes in made another server has had made.
+const copiedTable = `
+CREATE TABLE IF NOT EXISTS copied (
+	pool TEXT NOT NULL, node TEXT NOT NULL,
+	PRIMARY KEY (pool, node)
+) STRICT, WITHOUT ROWID;
+`
 
 // migrate takes the steps that are missing, in one transaction, after a copy was made.
 func migrate(db *sql.DB, name string) error {
