@@ -54,7 +54,7 @@ func restoreCommand(out, errs io.Writer) *cobra.Command {
 				fmt.Fprintf(out, "%s is a server's folder with %s of content: start it with hora up --dir %s\n", args[1], event.Counted(n, "file"), args[1])
 				fmt.Fprintf(errs, "horad: where the server had secrets, put its %s, which no backup has, into %s first: without it they cannot be read\n", store.KeyFile, args[1])
 				for _, p := range pools {
-					fmt.Fprintf(out, "pool %s: machines that were made for it before are ended by this server only if they come to it, since another may have them still: hora pool list names those that do not\n", p)
+					fmt.Fprintf(out, "pool %s: machines that were made for it before are ended by this server only if they come to it, since another may have them still: hora pool list names those that may come, and those of the pool's list that do not\n", p)
 				}
 			}
 			return err
