@@ -37,7 +37,7 @@ func (f *Fleet) here(name string) bool {
 func toldTo(g *backend.Gang) node.Gang {
 	return node.Gang{
 		Job: g.Job, Attempt: g.Attempt, Document: g.Document, Shares: backend.Slots(g.Shares), Code: g.Code,
-		Outputs: g.Outputs, Secrets: g.Secrets, Lent: g.Lent, Token: g.Token, Tell: g.Tell,
+		Outputs: g.Outputs, Secrets: g.Secrets, Lent: g.Lent, Token: g.Token,
 	}
 }
 
@@ -53,6 +53,7 @@ func (f *Fleet) Start(ctx context.Context, g backend.Gang) error {
 		p := f.part(&to, 0)
 		to.Part = &p
 	}
+	to.Tell = g.Tell // the first alone: on others the parts begin that it is told of
 	err := f.reach(ctx, g.Document.Pool, to.Shares[0].Node, func(p place) error { return p.Start(to) })
 	if err == nil {
 		r.join()
