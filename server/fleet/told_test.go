@@ -39,7 +39,9 @@ func TestWhoIsToldAndWhoBegins(t *testing.T) {
 		defer s.Close()
 		ours, theirs := net.Pipe()
 		defer theirs.Close()
-		dial := func(context.Context, string, string) (net.Conn, error) { return net.Dial("tcp", s.Listener.Addr().String()) }
+		dial := func(context.Context, string, string) (net.Conn, error) {
+			return net.Dial("tcp", s.Listener.Addr().String())
+		}
 		l := &link{name: name, conn: ours, ended: make(chan struct{})}
 		l.http = &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
 		f.members[name] = &member{hello: node.Hello{Name: name, Pool: "p"}, link: l}
