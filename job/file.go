@@ -264,7 +264,10 @@ func document(file string, data []byte, like string) (*yaml.Node, error) {
 				file += ":" + m[1]
 			}
 		}
-		return nil, fmt.Errorf("%s: it is no YAML (%s): write lines such as \"%s\"", file, text, like)
+		if file != "" {
+			file += ": "
+		}
+		return nil, fmt.Errorf("%sit is no YAML (%s): write lines such as \"%s\"", file, text, like)
 	}
 	if len(doc.Content) == 0 {
 		return nil, nil

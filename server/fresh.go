@@ -40,9 +40,10 @@ func madeFor(name string) int64 {
 	return id
 }
 
+// startingFor counts the nodes that are coming, for one job or for everybody. Another server's come to that one.
 func (p *pool) startingFor(owner int64) (n int) {
 	for name := range p.starting {
-		if madeFor(name) == owner {
+		if madeFor(name) == owner && !p.foreign[name] {
 			n++
 		}
 	}

@@ -50,11 +50,13 @@ func (a *api) guard(mux *http.ServeMux) http.Handler {
 		if err == nil && !bearer {
 			text = cookie.Value
 		}
+		if r.URL.Path == enter { // whose form is read of anybody
+			r.Body = http.MaxBytesReader(w, r.Body, 1<<16)
+		}
 		entering := r.URL.Path == "/" && r.Method == http.MethodGet && r.URL.Query().Get("token") != ""
 		if entering {
 			text = r.URL.Query().Get("token")
 		} else if entering = r.URL.Path == enter && r.Method == http.MethodPost && !bearer; entering {
-			r.Body = http.MaxBytesReader(w, r.Body, 1<<16)
 			text = strings.TrimSpace(r.PostFormValue("token"))
 		}
 		var is *who

@@ -29,6 +29,7 @@ type pool struct {
 	starting map[string]time.Time  // nodes that were made, or are listed, and have not come yet, since when
 	making   map[string]bool       // those of them whose command is at it
 	strange  map[string]bool       // those that the server has not had made, and the listed ones that it has given up
+	foreign  map[string]bool       // those of these that the list alone has named: their tokens are another server's
 	there    map[string]bool       // its nodes
 	fresh    map[string]bool       // those of them that were made for one job
 	idle     map[string]time.Time  // the others without a job, since when
@@ -123,7 +124,7 @@ func (s *Server) expect(j *client.Job, a *client.Attempt) {
 func newPool(p *client.Pool) *pool {
 	return &pool{
 		Pool: *p, starting: map[string]time.Time{}, ending: map[string]*departure{},
-		making: map[string]bool{}, strange: map[string]bool{},
+		making: map[string]bool{}, strange: map[string]bool{}, foreign: map[string]bool{},
 		there: map[string]bool{}, fresh: map[string]bool{}, idle: map[string]time.Time{},
 	}
 }
@@ -148,6 +149,7 @@ func (s *Server) count() (todo []func(), anew <-chan struct{}) {
 		if p := s.pools[n.Pool]; p != nil {
 			delete(p.starting, n.Name)
 			delete(p.strange, n.Name)
+			delete(p.foreign, n.Name)
 		}
 	}
 	for name, n := range s.nodes {
@@ -344,7 +346,7 @@ func (s *Server) list(p *pool, now time.Time) []func() {
 				ours := NamesNode(p.Name, name) && len(name) <= 200
 				_, there := s.nodes[name]
 				if ours && !there && p.starting[name].IsZero() && p.ending[name] == nil && !p.strange[name] {
-					p.starting[name], p.strange[name] = now, true // or it would be known
+					p.starting[name], p.strange[name], p.foreign[name] = now, true, true // or it would be known
 				}
 			}
 		})
@@ -370,6 +372,7 @@ func (s *Server) create(p *pool, owner int64) func() {
 		taken = there || !p.starting[name].IsZero() || p.ending[name] != nil || p.strange[name]
 	}
 	p.starting[name], p.making[name] = time.Now(), true
+	delete(p.foreign, name)
 	spec := p.Pool
 	return func() {
 		taken, there, err := s.make(&spec, name)
@@ -386,7 +389,7 @@ func (s *Server) create(p *pool, owner int64) func() {
 			if !there {
 				delete(p.starting, name)
 			}
-			removed = s.pools[spec.Name] == nil
+			removed = s.pools[spec.Name] != p // and maybe made anew
 		})
 		if removed && there {
 			s.endMade(&spec, name)
@@ -417,6 +420,11 @@ func (s *Server) make(p *client.Pool, name string) (taken, there bool, err error
 		return false, true, nil
 	}
 	if f := (*CommandFault)(nil); errors.As(err, &f) && f.Late {
+		return false, true, err
+	}
+	here := false // it came, and something after that went wrong: it is ours to end
+	_ = s.do(func() { _, here = s.nodes[name] })
+	if here {
 		return false, true, err
 	}
 	s.forgetMade(p, name) // a machine of that name is another's

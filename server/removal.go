@@ -63,6 +63,7 @@ func (s *Server) dropPool(ctx context.Context, name string) (was client.Pool, no
 			}
 		}
 		p.removed = true // no job comes into it, and no node is made
+		s.machine.Await(name, "")
 		nodes = s.nodesOf(p)
 	}); err != nil || bad != nil {
 		return was, nil, errors.Join(bad, err)

@@ -35,6 +35,7 @@ func (p *pool) unlisted(there []string) (gone []string) {
 	for name := range p.strange {
 		if !slices.Contains(there, name) {
 			delete(p.strange, name)
+			delete(p.foreign, name)
 			delete(p.starting, name)
 			gone = append(gone, name)
 		}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -190,5 +191,83 @@ func TestACopyBesideTheOriginal(t *testing.T) {
 	}
 	if len(lost) > 0 {
 		t.Errorf("the original has ended %s", <-lost)
+	}
+}
+
+// TestOthersMachinesHoldNobodyBack: a machine of another server's that is listed is nobody's who waits here, while
+// there is room for one more.
+func TestOthersMachinesHoldNobodyBack(t *testing.T) {
+	m, ended := listing("cloud-1")
+	c := newCallSite(t, m)
+	pool := listed(0, 0)
+	pool.Max = 2
+	if _, err := c.client.AddPool(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	j, err := c.client.Submit(t.Context(), client.Document{
+		Spec: job.Spec{Command: []string{"true"}}, Pool: "cloud",
+	}, client.Key())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if is := nextOf(t, m.created, "none is made though there is room"); is != "cloud-2" {
+		t.Errorf("node %s is made", is)
+	}
+	c.tends("cloud")
+	select {
+	case is := <-m.created:
+		t.Errorf("node %s is made beside", is)
+	case is := <-ended:
+		t.Errorf("node %s is ended", is)
+	default:
+	}
+	if _, err := c.client.Do(t.Context(), j.ID, "cancel"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// failingLate makes machines whose command fails when they have come.
+type failingLate struct {
+	*machinesOf
+	comes func(name, token string)
+}
+
+func (f failingLate) Create(p *client.Pool, name, token string) error {
+	f.comes(name, token)
+	if err := f.machinesOf.Create(p, name, token); err != nil {
+		return err
+	}
+	return errors.New("no answer by ssh")
+}
+
+// TestAMachineThatCameIsOursToEnd: where the command that made it fails in its end the machine is there, and ended as
+// any.
+func TestAMachineThatCameIsOursToEnd(t *testing.T) {
+	m, ended := listing()
+	m.tokens = nil
+	var c *callSite
+	f := failingLate{m, func(name, token string) {
+		if _, _, err := c.comes("cloud", name, token); err != nil {
+			t.Error(err)
+		}
+		c.eventually("the node is there", func() bool { return c.pool("cloud").Ready == 1 })
+	}}
+	c = newCallSite(t, f)
+	pool := listed(1, 0)
+	if _, err := c.client.AddPool(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	made := nextOf(t, m.created, "none is made")
+	pool.Min, pool.Idle = 0, 0.01
+	c.eventually("it is known as made", func() bool {
+		making := true
+		_ = c.s.do(func() { making = c.s.pools["cloud"].making[made] })
+		return !making
+	})
+	if _, err := c.client.AddPool(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	if is := nextOf(t, ended, "it is not ended"); is != made {
+		t.Errorf("node %s is ended, not %s", is, made)
 	}
 }

@@ -132,7 +132,8 @@ func (p *program) quotaCommand() *cobra.Command {
 				return err
 			}
 			fmt.Fprintf(p.out, "project %s: %s\n", event.Visible(args[0]), quotaText(a.Quota))
-			return p.noteProject(c.Context(), s, args[0])
+			_ = p.noteProject(c.Context(), s, args[0])
+			return nil
 		},
 	}
 	c.Flags().BoolVar(&none, "none", false, "take the quota away: nothing bounds the project any more")

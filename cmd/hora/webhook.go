@@ -57,7 +57,8 @@ func (p *program) webhookAddCommand() *cobra.Command {
 			}
 			fmt.Fprintf(p.out, "%d %s\n", is.ID, is.Secret)
 			fmt.Fprintf(p.err, "hora: webhook %d hears %s; its secret is shown this once; hora webhook test %d sends a ping\n", is.ID, hears(&is), is.ID)
-			return p.noteProject(c.Context(), s, w.Project)
+			_ = p.noteProject(c.Context(), s, w.Project) // the webhook is there, and its secret was shown
+			return nil
 		},
 	}
 	c.Flags().StringVar(&on, "on", "", "`states` of jobs, with commas: "+strings.Join(states, ", ")+" (default finished,failed,cancelled)")
@@ -214,7 +215,8 @@ func (p *program) retentionCommand() *cobra.Command {
 				for _, line := range removesText(&r, time.Now()) {
 					fmt.Fprintln(p.err, "hora:", line)
 				}
-				return p.noteProject(c.Context(), s, project)
+				_ = p.noteProject(c.Context(), s, project)
+				return nil
 			}
 			are, err := s.Retentions(c.Context())
 			if err == nil && len(are) == 0 {
@@ -276,8 +278,11 @@ func removesText(r *client.Retention, now time.Time) (lines []string) {
 		{"what came back of outputs/, of ", r.Removes.Artifacts, r.Artifacts},
 	} {
 		if k.n > 0 {
-			before := now.Add(-time.Duration(k.seconds) * time.Second).Local().Format(time.DateTime)
-			lines = append(lines, fmt.Sprintf("%s%s that ended before %s: removed now", k.what, event.Counted(int(k.n), "job"), before))
+			before := ""
+			if k.seconds > 0 { // or it goes by the times of all projects
+				before = " that ended before " + now.Add(-time.Duration(k.seconds)*time.Second).Local().Format(time.DateTime)
+			}
+			lines = append(lines, fmt.Sprintf("%s%s%s: removed now", k.what, event.Counted(int(k.n), "job"), before))
 		}
 	}
 	return lines

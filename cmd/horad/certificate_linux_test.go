@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -169,18 +170,32 @@ func TestTheAddressThatACertificateIsFor(t *testing.T) {
 		}
 		return c
 	}
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	short, _, _ := strings.Cut(host, ".")
+	look := func(ctx context.Context, network, name string) ([]net.IP, error) {
+		if name == "node1.invalid" { // as Debian's list of hosts has a machine's own name
+			return []net.IP{net.IPv4(127, 0, 1, 1)}, nil
+		}
+		return net.DefaultResolver.LookupIP(ctx, network, name)
+	}
 	for _, c := range []struct {
 		on, host, warns string
 		leaf            *x509.Certificate
 	}{
+		{"0.0.0.0", "node1.invalid", "", leaf([]string{"node1.invalid"})},
+		{"127.0.0.3", "node1.invalid", "does not lead to 127.0.0.3 from here", leaf([]string{"node1.invalid"})},
 		{"127.0.0.1", "localhost", "", leaf([]string{"localhost"}, "127.0.0.1")},
 		{"0.0.0.0", "localhost", "", leaf([]string{"localhost"})},
 		{"127.0.0.1", "203.0.113.5", "does not lead to 127.0.0.1 from here", leaf(nil, "203.0.113.5")},
 		{"0.0.0.0", "jobs.invalid", "jobs.invalid, for which the certificate is, does not lead to this machine from here", leaf([]string{"localhost", "jobs.invalid"})},
-		{"127.0.0.3", "", "", leaf([]string{"*.invalid"}, "127.0.0.1")},
+		{"127.0.0.3", short + ".invalid", "does not lead to 127.0.0.3 from here", leaf([]string{"*.invalid"}, "127.0.0.1")},
+		{"127.0.0.3", "", "", leaf([]string{"localhost"}, "127.0.0.1")},
 		{"127.0.0.1", "", "", leaf(nil)},
 	} {
-		host, warning, err := hostOf(t.Context(), c.leaf, net.ParseIP(c.on))
+		host, warning, err := hostOf(t.Context(), look, c.leaf, net.ParseIP(c.on))
 		warns := strings.Contains(warning, c.warns) && (warning == "") == (c.warns == "")
 		if host != c.host || !warns || (err == nil) != (host != "") {
 			t.Errorf("%v %v on %s: %q, %q, %v", c.leaf.DNSNames, c.leaf.IPAddresses, c.on, host, warning, err)

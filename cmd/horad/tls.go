@@ -42,16 +42,19 @@ func theirs(ctx context.Context, cert, key string, ip net.IP) (*secured, error) 
 	if time.Now().After(pair.Leaf.NotAfter) {
 		return nil, fmt.Errorf("--tls-cert: the certificate has expired on %s: renew it", pair.Leaf.NotAfter.Format(time.DateOnly))
 	}
-	s.host, s.warning, err = hostOf(ctx, pair.Leaf, ip)
+	s.host, s.warning, err = hostOf(ctx, net.DefaultResolver.LookupIP, pair.Leaf, ip)
 	return s, err
 }
+
+// lookup finds the addresses of a name.
+type lookup func(ctx context.Context, network, name string) ([]net.IP, error)
 
 // lookWithin bounds looking up the names of a certificate.
 const lookWithin = 3 * time.Second
 
 // hostOf is the name or address of a certificate under which a server that listens on an address is reached. Where
 // none is known to lead there one is taken that may do so from elsewhere, behind a router for one, with a warning.
-func hostOf(ctx context.Context, leaf *x509.Certificate, ip net.IP) (host, warning string, err error) {
+func hostOf(ctx context.Context, look lookup, leaf *x509.Certificate, ip net.IP) (host, warning string, err error) {
 	mine, err := addressesAt(ip)
 	if err != nil {
 		return "", "", err
@@ -61,7 +64,7 @@ func hostOf(ctx context.Context, leaf *x509.Certificate, ip net.IP) (host, warni
 	var all, near, far []string // near: by the loopback where there is more than that; far: perhaps from elsewhere
 	for _, name := range namesOf(leaf) {
 		all = append(all, name)
-		switch at, elsewhere := leads(ctx, name, mine); {
+		switch at, elsewhere := leads(ctx, look, name, mine, ip.IsUnspecified()); {
 		case at == nil && elsewhere:
 			far = append(far, name)
 		case at == nil:
@@ -89,13 +92,20 @@ func hostOf(ctx context.Context, leaf *x509.Certificate, ip net.IP) (host, warni
 
 // namesOf are the hosts that a certificate is for: names first. Of those with a star it is this machine's own.
 func namesOf(leaf *x509.Certificate) (all []string) {
+	host, err := os.Hostname()
+	short, _, _ := strings.Cut(host, ".")
 	for _, name := range leaf.DNSNames {
-		if !strings.Contains(name, "*") {
+		own, star := strings.CutPrefix(name, "*")
+		switch {
+		case !star:
+		case err == nil && leaf.VerifyHostname(host) == nil:
+			name = host
+		default:
+			name = short + own
+		}
+		if !slices.Contains(all, name) {
 			all = append(all, name)
 		}
-	}
-	if host, err := os.Hostname(); err == nil && !slices.Contains(all, host) && leaf.VerifyHostname(host) == nil {
-		all = append(all, host)
 	}
 	for _, ip := range leaf.IPAddresses {
 		all = append(all, ip.String())
@@ -105,19 +115,22 @@ func namesOf(leaf *x509.Certificate) (all []string) {
 
 // leads says at which of a machine's addresses a name leads to it; else whether it may do so for others: where it is
 // not known here, or leads elsewhere than to the loopback, which is everybody's own.
-func leads(ctx context.Context, name string, mine []net.IP) (at net.IP, elsewhere bool) {
+func leads(ctx context.Context, look lookup, name string, mine []net.IP, all bool) (at net.IP, elsewhere bool) {
 	there := []net.IP{net.ParseIP(name)}
 	if there[0] == nil {
 		var err error
-		if there, err = net.DefaultResolver.LookupIP(ctx, "ip", name); err != nil {
+		if there, err = look(ctx, "ip", name); err != nil {
 			return nil, true
 		}
 	}
+	// A machine's own name stands beside an address of the loopback in its list of hosts (127.0.1.1 on Debian), which
+	// says nothing of what it is for others.
+	own := net.ParseIP(name) == nil && name != "localhost" && !strings.HasSuffix(name, ".localhost")
 	for _, ip := range there {
-		if slices.ContainsFunc(mine, ip.Equal) {
+		if slices.ContainsFunc(mine, ip.Equal) || all && ip.IsLoopback() { // all of the loopback is this machine's
 			return ip, false
 		}
-		elsewhere = elsewhere || !ip.IsLoopback()
+		elsewhere = elsewhere || !ip.IsLoopback() || own
 	}
 	return nil, elsewhere
 }

@@ -66,11 +66,11 @@ type keeper struct {
 	left      time.Duration  // how long it then has, where it is to end sooner
 	hurried   bool           // it is
 	running   bool
-	seen      map[string]stamp     // of outputs/, by paths below it
-	restless  map[string]time.Time // since when a file there has not been left alone
-	eventAt   int64                // how much of the events file is in the outbox
-	preparing func()               // gives the environment up that is being made
-	made      *environment.Made    // the environment, held while the job runs
+	seen      map[string]stamp    // of outputs/, by paths below it
+	restless  map[string]restless // files there that are not left alone
+	eventAt   int64               // how much of the events file is in the outbox
+	preparing func()              // gives the environment up that is being made
+	made      *environment.Made   // the environment, held while the job runs
 	own       Process
 	reports   sync.WaitGroup // connections of ranks
 	followers sync.WaitGroup
@@ -115,7 +115,7 @@ func Keep(dir string, own Process, run Program) error {
 	if begun, _, err := lastRecords(dir); begun || err != nil {
 		return errors.Join(err, errors.New("this attempt has begun before: it is not run twice"))
 	}
-	k.seen, k.restless = readGiven(dir), map[string]time.Time{}
+	k.seen, k.restless = readGiven(dir), map[string]restless{}
 	if k.box, err = openOutbox(dir); err != nil {
 		return err
 	}

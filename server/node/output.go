@@ -130,32 +130,45 @@ func (k *keeper) events() {
 	}
 }
 
-// restlessFor is how long a file that is never left alone for a second is waited for: the larger, the longer, since all
-// of it is sent each time.
-func restlessFor(size int64) time.Duration {
-	return 5*time.Second + time.Duration(size>>22)*time.Second
+// restless is a file that was not left alone for a second when it was last looked at.
+type restless struct {
+	since time.Time // it was found so, or was sent all the same
+	sent  int       // how often it was
+}
+
+// restlessMost bounds how long such a file is waited for.
+const restlessMost = 15 * time.Minute
+
+// wait is how long it is waited for: the larger the longer, since all of it is sent and kept each time, and twice as
+// long after each.
+func (r restless) wait(size int64) time.Duration {
+	first := min(5*time.Second+time.Duration(size>>22)*time.Second, restlessMost)
+	return min(first<<min(r.sent, 10), restlessMost)
 }
 
 // outputs tells of files that have come or changed. While the job runs a file should have been left alone for a second;
 // one that is written all the time comes back as it is then.
 func (k *keeper) outputs(last bool) {
-	now := time.Now()
+	now, found := time.Now(), map[string]restless{} // what is not found again has gone, or rests
 	_ = eachOutput(k.dir, func(below string, info fs.FileInfo) {
 		was, known := k.seen[below]
-		if known && was.is(stampOf(info)) {
-			return
-		}
-		if !last && now.Sub(info.ModTime()) < time.Second {
-			since, restless := k.restless[below]
-			if !restless {
-				k.restless[below] = now
+		same, young := known && was.is(stampOf(info)), !last && now.Sub(info.ModTime()) < time.Second
+		if young {
+			r, known := k.restless[below]
+			if !known {
+				r.since = now
 			}
-			if !restless || now.Sub(since) < restlessFor(info.Size()) {
+			if same || now.Sub(r.since) < r.wait(info.Size()) {
+				found[below] = r
 				return
 			}
+			found[below] = restless{now, r.sent + 1}
 		}
-		delete(k.restless, below)
+		if same {
+			return
+		}
 		k.seen[below] = stampOf(info)
 		_ = k.box.put(Record{Artifact: &Artifact{below, info.Size()}})
 	})
+	k.restless = found
 }

@@ -36,7 +36,7 @@ func Backup(dir, to string, copied func()) (int, error) {
 		if there != nil {
 			_ = os.RemoveAll(to)
 		}
-		return 0, ofCopy(dir, err)
+		return 0, ofCopy(dir, plain(err))
 	}
 	db, err := connect(name, "", 1)
 	if err != nil {
@@ -54,7 +54,9 @@ func Backup(dir, to string, copied func()) (int, error) {
 		return os.Rename(whole+".copy", whole)
 	}
 	if err := marked(); err != nil {
-		_ = os.Remove(whole + ".copy")
+		for _, end := range []string{"", "-journal", "-wal", "-shm"} {
+			_ = os.Remove(whole + ".copy" + end)
+		}
 		return nothing(err)
 	}
 	for _, name := range []string{"token", "authority.pem", "authority.key"} { // by which its people and nodes know it

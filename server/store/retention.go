@@ -110,11 +110,13 @@ func outlived(kind, table string) string {
 }
 
 // Outlived counts the jobs of which something goes by the times of a project, or by those of all others; nil for none.
+// A project without times of its own has those of all others.
 func Outlived(tx *sql.Tx, project string, now time.Time) (*client.Removes, error) {
 	var n client.Removes
 	to := map[string]*int64{"jobs": &n.Jobs, "logs": &n.Logs, "metrics": &n.Metrics, "artifacts": &n.Artifacts}
 	for _, k := range kept {
-		one := tx.QueryRow("SELECT count(*) "+outlived(k.kind, k.table)+" AND r.project = ?3", k.kind, now.UnixNano(), project)
+		one := tx.QueryRow("SELECT count(*) "+outlived(k.kind, k.table)+`
+			AND (?3 = '' AND r.project = '' OR ?3 <> '' AND j.project = ?3)`, k.kind, now.UnixNano(), project)
 		if err := one.Scan(to[k.kind]); err != nil {
 			return nil, err
 		}

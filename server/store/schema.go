@@ -6,6 +6,15 @@ import (
 	"os"
 )
 
+// copiedTable is made in each copy of a folder, of whatever version that is. A row without names says that the folder
+// is a copy, the others which of the nodes in made another server has had made.
+const copiedTable = `
+CREATE TABLE IF NOT EXISTS copied (
+	pool TEXT NOT NULL, node TEXT NOT NULL,
+	PRIMARY KEY (pool, node)
+) STRICT, WITHOUT ROWID;
+`
+
 // versions are the steps from an empty database to this release's; user_version counts how many were taken. A step that
 // was released is never changed.
 var versions = []string{
@@ -176,15 +185,6 @@ ALTER TABLE attempts ADD COLUMN opened INTEGER NOT NULL DEFAULT 0; -- all its pr
 `,
 	copiedTable,
 }
-
-// copiedTable is made in each copy of a folder, of whatever version that is. A row without names says that the folder
-// is a copy, the others which of the nodes in made another server has had made.
-const copiedTable = `
-CREATE TABLE IF NOT EXISTS copied (
-	pool TEXT NOT NULL, node TEXT NOT NULL,
-	PRIMARY KEY (pool, node)
-) STRICT, WITHOUT ROWID;
-`
 
 // migrate takes the steps that are missing, in one transaction, after a copy was made.
 func migrate(db *sql.DB, name string) error {

@@ -36,6 +36,8 @@ def _plain(url: str, why: object) -> str:
     at = urlsplit(url)
     if isinstance(why, ConnectionRefusedError):
         return f"nothing listens at {at.hostname}:{at.port or (443 if at.scheme == 'https' else 80)}"
+    if isinstance(why, socket.gaierror) and why.errno == socket.EAI_AGAIN:
+        return f"the name {at.hostname} cannot be looked up just now"
     if isinstance(why, socket.gaierror):
         return f"there is no host {at.hostname}"
     if isinstance(why, TimeoutError):
