@@ -82,11 +82,15 @@ _TRY_S = 120  # on a machine that is busy with other ranks' imports
 
 def _tried() -> str:
     """What is wrong with the older interface here, "" if nothing is."""
-    if not sys.executable:
+    if os.environ.get("HORA_JAX_TRIAL"):  # where what is called Python is a program that imports this
+        return "it is being tried"
+    if not sys.executable or getattr(sys, "frozen", False):
         return "there is no Python to run"
     env = {k: v for k, v in os.environ.items() if not k.startswith(("HORA_", "HOROVOD_")) or k == "HORA_LIBRARY"}
     env |= {
+        "HORA_JAX_TRIAL": "1",
         "JAX_PLATFORMS": "cpu",
+        "JAX_PLATFORM_NAME": "cpu",
         "JAX_TRACEBACK_FILTERING": "off",
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
     }

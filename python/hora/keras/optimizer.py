@@ -187,6 +187,10 @@ def DistributedOptimizer(
         # compile() would put it around ours: each rank would look for overflows in its own gradients, and ranks would
         # part.
         optimizer = scaled(optimizer)
+    if scaled is not None and isinstance(optimizer, scaled) and optimizer.gradient_accumulation_steps:  # of Keras 3.3
+        raise ArgumentError(
+            "DistributedOptimizer: a LossScaleOptimizer adds no passes up itself; give gradient_accumulation_steps to the optimizer inside it"
+        )
     if scaled is not None and isinstance(optimizer, scaled) and optimizer.inner_optimizer.gradient_accumulation_steps:
         made = again(_mixed(_Around, type(optimizer)), optimizer)
         made.hora_distribute(call, scale_local)

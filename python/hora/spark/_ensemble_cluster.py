@@ -21,7 +21,7 @@ _PLACE = "hora_place"
 _FEW = 50_000  # rows up to which they are dealt exactly; more are dealt in turn by each task
 _TOGETHER = 8  # members that one task fits, one after another: Spark takes 0.1 s for a task, whatever that does
 _FEW_MEMBERS = 16  # up to which each has a task of its own
-_TASK_BYTES = 64 << 20  # of rows that one task gets together; where a member has more, it has a task of its own
+_TASK_BYTES = 64 << 20  # of rows that a task gets on average; where the members have more, each has its own
 _VALUES = 500  # of a column to split by, up to which the driver deals them; more are dealt by the cluster
 _HOME, _VALUE, _COUNT = "hora_home", "hora_value", "hora_count"
 _AT_ONCE = 64  # rows of 256 KiB in one batch
@@ -44,7 +44,7 @@ def fit(base: Any, settings: dict[str, Any], frame: Any, progress: Callable[[int
     frame = frame.select(*_frames.taken(frame, wanted, _WHO))
     blob = _travel.pickled_with_code(base, "base")
     _packages.check(spark, _travel.packages(blob), _WHO)
-    looked = _frames.looked_at(frame, _WHO)
+    looked = _frames.looked_at(frame, _WHO, more=_lengths(frame))
     tell_nans(looked.nans, [n for n in wanted if n != label], _WHO)
     rows = looked.rows
     layout = _layout(frame, features, looked.widths)
@@ -57,7 +57,7 @@ def fit(base: Any, settings: dict[str, Any], frame: Any, progress: Callable[[int
     task = _work.Task(blob, layout, label, settings["vote"], settings["weight"], subsets, validation)
     seen = [n for n in wanted if n in (*features, label, *extra)]
     many = len(merged)
-    tasks = _tasks(spark, many, rows * (many if by == "columns" else 1) * _row_bytes(frame, looked.widths))
+    tasks = _tasks(spark, many, rows * (many if by == "columns" else 1) * _row_bytes(frame, looked))
     training, homes = _placed_in(training, many, tasks)
     heard = None if progress is None else (lambda done: progress(done, many))
     count = _frames.Count(spark, heard, 1)
@@ -86,28 +86,39 @@ class Homes:
 
 def _tasks(spark: Any, many: int, size: int) -> int:
     """How many tasks fit the members: few of them where the members are small, and as many to each slot."""
-    if many <= _FEW_MEMBERS:
+    if many <= _FEW_MEMBERS or _cluster.dynamic(spark):  # executors come for tasks that wait
         return many
     slots = max(1, _cluster.slots(spark) or _cluster.default_tasks(spark))
     turns = -(-many // (slots * _TOGETHER))
     return min(many, max(slots * turns, -(-size // _TASK_BYTES)))
 
 
-def _row_bytes(frame: Any, widths: dict[str, int]) -> int:
+def _lengths(frame: Any) -> dict[str, Any]:
+    """Aggregates: how many bytes the texts of each column have on average."""
+    from pyspark.sql import functions as F
+
+    kinds = ("StringType", "BinaryType", "VarcharType", "CharType")
+    texts = [f.name for f in frame.schema.fields if type(f.dataType).__name__ in kinds]
+    return {n: F.avg(F.octet_length(F.col(f"`{n}`"))) for n in texts}
+
+
+def _row_bytes(frame: Any, looked: _frames.Looked) -> int:
     return sum(
-        64 if type(f.dataType).__name__ in ("StringType", "BinaryType") else 8 * widths.get(f.name, 1)
-        for f in frame.schema.fields
+        16 + int(looked.more[n] or 0) if n in looked.more else 8 * looked.widths.get(n, 1) for n in frame.columns
     )
 
 
 def _placed_in(frame: Any, many: int, tasks: int) -> tuple[Any, Homes]:
     """The frame in one partition a task, with all rows of a member in one of them."""
-    if _PLACE not in frame.columns:
-        tasks = next(t for t in range(tasks, many + 1) if many % t == 0)  # so that all members get as many rows
-        return frame.repartition(tasks), Homes(many, tasks, None)
-    found = places(many, tasks)
     from pyspark.sql import functions as F
 
+    if _PLACE not in frame.columns:
+        tasks = next(t for t in range(tasks, many + 1) if many % t == 0)  # so that all members get as many rows
+        dealt = frame.repartition(tasks)
+        if tasks < many:  # blocks come in any order, and members are to have the same rows in each run
+            dealt = dealt.sortWithinPartitions(F.xxhash64(*[F.col(f"`{c}`") for c in frame.columns]))
+        return dealt, Homes(many, tasks, None)
+    found = places(many, tasks)
     numbers = F.element_at(F.array(*[F.lit(p) for p in found]), (F.col(_PLACE) + 1).cast("int"))
     return frame.withColumn(_PLACE, numbers).repartition(tasks, _PLACE), Homes(many, tasks, found)
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ArgumentError
-from . import _members
+from . import _members, _settings
 from ._tables import Columns, Layout, rows_of
 
 
@@ -225,8 +225,8 @@ def keras_place(backend: str, threads: int, gpu: str) -> str:
         torch.set_num_threads(threads)
         many = torch.cuda.device_count()
     elif backend == "jax":
-        os.environ.setdefault("NPROC", str(threads))  # by which it goes when it begins
-        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+        _settings.put("NPROC", str(threads))  # by which it goes when it begins
+        _settings.put("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
         import jax
 
         many = sum(d.platform == "gpu" for d in jax.local_devices())

@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 
 from ..errors import ArgumentError, HoraError
-from . import _members, _votes, _work
+from . import _members, _settings, _votes, _work
 from ._tables import Columns, Layout, columns_of, rows_of, take
 
 MOST_FAILURES = 1000  # rows of one batch; a model that fails on so many is broken
 
 _loaded: dict[str, Any] = {}
 _placed: tuple[int, str] | None = None  # the threads and the GPU that the model has
-_of_tensorflow: str | None = None  # the threads that it was told of here
 
 
 @dataclass
@@ -84,12 +83,9 @@ def _place(threads: int) -> tuple[int, str]:
 def _for_tensorflow(threads: int) -> None:
     """What TensorFlow goes by when it begins in this process, whoever loads the model: so many threads, unless the user
     has said how many, and of a GPU no more memory than it needs, for there are other slots on the host."""
-    global _of_tensorflow
-    for name, value in (("TF_NUM_INTRAOP_THREADS", str(threads)), ("TF_NUM_INTEROP_THREADS", str(threads))):
-        if os.environ.get(name) in (None, _of_tensorflow):
-            os.environ[name] = value
-    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
-    _of_tensorflow = str(threads)
+    for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
+        _settings.put(name, str(threads))
+    _settings.put("TF_FORCE_GPU_ALLOW_GROWTH", "true")
 
 
 def _set_up(model: Any, threads: int, gpu: str) -> None:

@@ -66,10 +66,13 @@ def make(config: dict[str, Any]) -> Callable[[Any], Any]:
             return path
 
         def environment() -> dict[str, str]:
+            own = sys.modules.get("hora.spark._settings")  # what a prediction has set here is not for ranks
+            ours = {} if own is None else own.ours
             env = {
                 k: v
                 for k, v in os.environ.items()
                 if not k.startswith(("PYTHON_WORKER_FACTORY_", "PYTHON_UNIX_DOMAIN_", "HORA_SECRET"))
+                and ours.get(k) != v
             }
             if not config["openmp"]:  # Spark's: as many as the task has cores, which is one
                 env.pop("OMP_NUM_THREADS", None)

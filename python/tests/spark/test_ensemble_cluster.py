@@ -81,8 +81,12 @@ def test_a_task_fits_several_small_members(how, spark, monkeypatch):
         "cast(id as double) as x", "cast(id div 40 % 2 as int) as label", "cast(id % 40 as int) as home"
     )
     settings = {"by": "home"} if how == "home" else {}
-    model = PartitionEnsemble(remembering, n=40, features="x", vote="hard", **settings).fit(frame)
+    ensemble = PartitionEnsemble(remembering, n=40, features="x", vote="hard", **settings)
+    model = ensemble.fit(frame)
     assert 40 / 8 <= told[0] < 40, told
+    if how == "in turn":
+        again = ensemble.fit(frame)
+        assert [sorted(m.seen) for m in again.models] == [sorted(m.seen) for m in model.models]
     assert [r["partition"] for r in model.report] == list(range(40))
     seen = [m.seen for m in model.models]
     assert sorted(x for xs in seen for x in xs) == list(range(many))
@@ -98,9 +102,12 @@ def test_a_task_fits_several_small_members(how, spark, monkeypatch):
 
 def test_how_many_tasks_members_take(monkeypatch):
     monkeypatch.setattr(_ensemble_cluster._cluster, "slots", lambda spark: 4)
+    monkeypatch.setattr(_ensemble_cluster._cluster, "dynamic", lambda spark: False)
     small, large = 1 << 20, 1 << 34
     assert [_ensemble_cluster._tasks(None, many, small) for many in (1, 16, 17, 100, 1000)] == [1, 16, 4, 16, 128]
     assert _ensemble_cluster._tasks(None, 100, large) == 100  # 160 MiB each
+    monkeypatch.setattr(_ensemble_cluster._cluster, "dynamic", lambda spark: True)
+    assert _ensemble_cluster._tasks(None, 100, small) == 100  # executors come for tasks that wait
     for many, tasks in ((100, 16), (23, 7), (5, 5)):
         taken = places(many, tasks)
         assert len(set(taken)) == many

@@ -64,6 +64,29 @@ def test_a_model_has_the_threads_of_its_task(spark, tmp_path, threads):
 
 
 @longer
+def test_ranks_begin_without_what_a_prediction_has_set(spark, hora_program):
+    """Spark gives a worker that has predicted to a gang next."""
+    import hora.spark
+
+    table = spark.range(40, numPartitions=4).selectExpr("cast(id as double) a")
+
+    def tells(columns):
+        import os
+
+        assert os.environ["TF_NUM_INTRAOP_THREADS"] == "1"
+        return columns["a"]
+
+    def rank():
+        import os
+
+        return [os.environ.get(name) for name in ("TF_NUM_INTRAOP_THREADS", "TF_FORCE_GPU_ALLOW_GROWTH")]
+
+    got = predict(tells, table, features="a", returns="double").where("prediction is null").count()
+    assert got == 0
+    assert hora.spark.run(rank, np=2, spark=spark) == [[None, None]] * 2
+
+
+@longer
 def test_a_model_is_on_the_gpu_of_its_task(spark, tmp_path):
     """Whose address Spark gives, also where a worker's next task has another one."""
     seen = str(tmp_path)

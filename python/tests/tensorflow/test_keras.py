@@ -168,6 +168,14 @@ else:
     for _ in range(3):
         more.apply(given)
 assert np.allclose(keras.ops.convert_to_numpy(v), -0.01 * (r + 1) / n), v
+outer = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD())
+outer.gradient_accumulation_steps = 4  # which Keras 3.3 takes there, and heeds not
+try:
+    hora.keras.DistributedOptimizer(outer)
+except hora.ArgumentError as e:
+    assert "to the optimizer inside it" in str(e), e
+else:
+    raise AssertionError("passes that nobody adds up are taken")
 print("well")
 """
 
