@@ -34,7 +34,7 @@ def folder(name: str) -> Path:
 
 # What a framework's folder leaves to the tests' environment, and hora itself where it is installed there.
 _COMMON = ("numpy", "numpy.libs", "typing_extensions.py", "cloudpickle", "psutil", "yaml")
-_OURS = ("hora", "horovod", "hora-*.dist-info", "hora_compat-*.dist-info", "_hora_jax.py", "hora_*.pth")
+_OURS = ("hora", "horovod", "sparkdl", "hora-*.dist-info", "hora_compat-*.dist-info", "_hora_jax.py", "hora_*.pth")
 
 Place = tuple[str, list[Path]]  # an interpreter, and folders that it gets besides
 
