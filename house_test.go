@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -274,5 +275,28 @@ func wheelsReleases(t *testing.T, releases string) {
 	}
 	if len(refused) > 0 {
 		t.Errorf("README does not say from which release on a wheel works with the frameworks of %v", refused)
+	}
+}
+
+// TestNoProgramIsKept: what go build leaves beside the sources is not theirs.
+func TestNoProgramIsKept(t *testing.T) {
+	all, err := exec.Command("git", "ls-files", "-z").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := strings.Split(strings.TrimRight(string(all), "\x00"), "\x00")
+	if len(names) < 1000 {
+		t.Fatalf("git names %d files", len(names))
+	}
+	for _, name := range names {
+		f, err := os.Open(name)
+		if err != nil {
+			continue // removed, and not committed yet
+		}
+		begin := make([]byte, 4)
+		n, _ := f.Read(begin)
+		if f.Close(); string(begin[:n]) == "\x7fELF" {
+			t.Errorf("%s is a program: git rm --cached %s", name, name)
+		}
 	}
 }

@@ -533,10 +533,14 @@ func (s *Server) About(version string) (client.About, error) {
 	return a, err
 }
 
+// unheardLonger is how long what runs on a node that is not there is waited for before the server ends without it.
+const unheardLonger = 5 * time.Second
+
 // CancelAll ends all jobs that run, and answers when none does or the context has ended. Those that wait go on waiting,
 // also for the room that this makes, until the server has ended; so does one that was ending anyway and queues again.
-// Where the context ends first they may start again.
-func (s *Server) CancelAll(ctx context.Context) (err error) {
+// Where the context ends first they may start again. Those on a node that is away are told to end when that comes back,
+// to this server or to the next one, and are not waited for: left says how many.
+func (s *Server) CancelAll(ctx context.Context) (left int, err error) {
 	defer func() {
 		if err != nil {
 			_ = s.do(func() { s.ending, s.dirty = false, true })
@@ -551,29 +555,47 @@ func (s *Server) CancelAll(ctx context.Context) (err error) {
 			}
 		}
 	}); err != nil {
-		return err
+		return 0, err
 	}
 	for _, id := range ids {
 		if _, err := s.Cancel(ctx, id); err != nil && ctx.Err() == nil {
 			s.log.Warn("cancel a job", "job", id, "error", err)
 		}
 	}
+	began, look := time.Now(), time.NewTicker(time.Second)
+	defer look.Stop()
 	for _, id := range ids {
 		for {
 			news := s.news.of(id)
-			runs := false
-			if err := s.do(func() { l := s.live[id]; runs = l != nil && l.attempt != nil }); err != nil {
-				return err
+			runs, gone := false, false
+			if err := s.do(func() {
+				l := s.live[id]
+				if runs = l != nil && l.attempt != nil; runs {
+					gone = s.hasNodes() && slices.ContainsFunc(l.attempt.Shares, s.notThere)
+				}
+			}); err != nil {
+				return 0, err
 			}
 			if !runs {
 				break
 			}
+			if gone && time.Since(began) > unheardLonger {
+				left++
+				break
+			}
 			select {
 			case <-news:
+			case <-look.C:
 			case <-ctx.Done():
-				return ctx.Err()
+				return 0, ctx.Err()
 			}
 		}
 	}
-	return nil
+	return left, nil
+}
+
+// notThere says whether nothing is heard of the node of a part of a job; in the loop.
+func (s *Server) notThere(x client.Share) bool {
+	n, there := s.nodes[x.Node]
+	return backend.Holds(x) && (!there || n.Closed)
 }

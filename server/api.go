@@ -377,7 +377,7 @@ func (a *api) rest() {
 			return nil, fault(err)
 		}
 		if in.Body.Now {
-			if err := a.CancelAll(ctx); err != nil {
+			if about.Left, err = a.CancelAll(ctx); err != nil {
 				return nil, fault(err)
 			}
 		}

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"hora/job"
+	"hora/job/schedule"
 	"hora/server/client"
 	"hora/server/fleet"
 	"hora/server/node"
@@ -44,7 +45,8 @@ func newCallSite(t *testing.T, makes Makes) *callSite {
 	return newCallSiteIn(t, t.TempDir(), makes)
 }
 
-func newCallSiteIn(t *testing.T, dir string, makes Makes) *callSite {
+// newCallSiteIn also has some nodes that are always there.
+func newCallSiteIn(t *testing.T, dir string, makes Makes, nodes ...schedule.Node) *callSite {
 	t.Helper()
 	c := &callSite{t: t, dir: dir, down: make(chan bool, 2)}
 	var err error
@@ -53,7 +55,7 @@ func newCallSiteIn(t *testing.T, dir string, makes Makes) *callSite {
 	}
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
 	back := fleet.New(fleet.Config{
-		Here: &node.Local{Dir: t.TempDir()}, Key: []byte("gangs"), Patience: time.Minute, Beat: time.Second,
+		Here: &node.Local{Dir: t.TempDir(), Nodes: nodes}, Key: []byte("gangs"), Patience: time.Minute, Beat: time.Second,
 	})
 	if c.s, err = New(t.Context(), c.st, back, makes, []byte("tokens"), log); err != nil {
 		t.Fatal(err)
@@ -101,7 +103,7 @@ func runsNow(l *live) {
 // TestDownNowWaitsForASlowEnd: a call may take as long as it needs, whatever was sent with it; a job that takes its
 // time to end is no reason to let others start.
 func TestDownNowWaitsForASlowEnd(t *testing.T) {
-	c := newCallSite(t, nil)
+	c := newCallSiteIn(t, t.TempDir(), nil, schedule.Node{Name: "far", Pool: "another", Slots: 1})
 	id := c.submit()
 	c.become(id, runsNow)
 	answer := make(chan string, 2)
@@ -150,7 +152,10 @@ func TestDownNowAndAJobThatEndsAnyway(t *testing.T) {
 	id := c.submit()
 	c.become(id, func(l *live) { runsNow(l); l.finishing = true })
 	answer := make(chan error, 1)
-	go func() { answer <- c.s.CancelAll(t.Context()) }()
+	go func() {
+		_, err := c.s.CancelAll(t.Context())
+		answer <- err
+	}()
 	select {
 	case err := <-answer:
 		t.Fatalf("the job runs, and CancelAll answers %v", err)
@@ -370,5 +375,25 @@ func TestABrowserThatIsLetInIsRecorded(t *testing.T) {
 	all, err := c.st.Deeds(t.Context(), 0, 10)
 	if err != nil || len(all) != 1 || all[0].What != "sign-in" || all[0].Who != "owner" || all[0].Target != "/" {
 		t.Errorf("it is recorded as %+v, %v", all, err)
+	}
+}
+
+// TestDownNowWithANodeThatIsAway: what runs there is told to end when that is back, which nobody waits for.
+func TestDownNowWithANodeThatIsAway(t *testing.T) {
+	c := newCallSite(t, nil)
+	id := c.submit()
+	c.become(id, func(l *live) {
+		runsNow(l)
+		l.attempt.Shares[0].Node = "gone"
+	})
+	began := time.Now()
+	a, err := c.client.Down(t.Context(), true)
+	took := time.Since(began)
+	if err != nil || a.Running != 1 || a.Left != 1 || took < unheardLonger || took > 3*unheardLonger {
+		t.Errorf("%+v, %v after %v", a, err, took)
+	}
+	var stop client.Outcome
+	if err := c.s.do(func() { stop = c.s.live[id].stop }); err != nil || stop != client.Stopped {
+		t.Errorf("it is %q, %v", stop, err)
 	}
 }

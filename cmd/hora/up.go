@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -128,38 +129,30 @@ func (p *program) downCommand() *cobra.Command {
 	return c
 }
 
-// left says what becomes of the jobs of a server that has ended: those that ran end with it or go on, and those that
-// wait are kept.
+// left says what becomes of the jobs of a server that has ended: those that ran end with it or go on, those on nodes
+// that are away end later, and those that wait are kept.
 func left(a *client.About, now bool) string {
 	text, stay := "", 0
-	switch {
-	case a.Running > 0 && now:
-		text = fmt.Sprintf(", and %s that ran with it", event.Counted(a.Running, "job"))
-	case a.Running > 0:
-		text, stay = fmt.Sprintf("; %d jobs that run go on", a.Running), a.Running
-		if a.Running == 1 {
-			text = "; 1 job that runs goes on"
+	var kept []string
+	keep := func(n int, one, several string) {
+		if stay += n; n == 1 {
+			kept = append(kept, "1 job "+one)
+		} else if n > 1 {
+			kept = append(kept, fmt.Sprintf("%d jobs %s", n, several))
 		}
 	}
-	if waiting := a.Queued + a.Paused; waiting > 0 {
-		if stay += waiting; text == "" {
-			text = ";"
-		} else if stay > waiting {
-			text += " and"
-		} else {
-			text += ";"
-		}
-		is := "are kept"
-		if waiting == 1 {
-			is = "is kept"
-		}
-		text += fmt.Sprintf(" %s that waited %s", event.Counted(waiting, "job"), is)
+	if !now {
+		keep(a.Running, "that runs goes on", "that run go on")
+	} else if n := a.Running - a.Left; n > 0 {
+		text = fmt.Sprintf(", and %s that ran with it", event.Counted(n, "job"))
 	}
+	keep(a.Left, "whose node is away ends when that is back", "whose nodes are away end when those are back")
+	keep(a.Queued+a.Paused, "that waited is kept", "that waited are kept")
 	switch stay {
 	case 0:
 		return text
 	case 1:
-		return text + ": hora up with the same folder takes it up again"
+		return text + "; " + kept[0] + ": hora up with the same folder takes it up again"
 	}
-	return text + ": hora up with the same folder takes them up again"
+	return text + "; " + strings.Join(kept, " and ") + ": hora up with the same folder takes them up again"
 }

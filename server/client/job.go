@@ -231,6 +231,7 @@ type About struct {
 	Queued  int    `json:"queued"`
 	Running int    `json:"running"`
 	Paused  int    `json:"paused"`
+	Left    int    `json:"left,omitempty" doc:"of down: jobs that end when their node is back"`
 }
 
 // Page is a part of the list of jobs.

@@ -48,9 +48,12 @@ def work_disagree():
 def work_again():
     """In a job without a launcher all ranks join anew, and have their sets by the old numbers."""
     import horovod.torch as hvd
+    import pytest
     import torch
 
-    first, second = hvd.ProcessSet([0]), hvd.ProcessSet([1])
+    first, second = hvd.ProcessSet([0]), hvd.ProcessSet(reversed(range(1, 2)))  # an iterator is asked once
+    with pytest.raises(ValueError, match="name one rank twice"):
+        hvd.ProcessSet(iter([1, 1]))
     os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
     hvd.init(process_sets=[first, second])
     hvd.remove_process_set(first)

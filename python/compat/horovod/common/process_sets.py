@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import hora
@@ -24,14 +24,15 @@ class ProcessSet:
     _twins: tuple[ProcessSet, ...] = ()  # objects that were added later, with the same ranks
 
     def __init__(self, ranks_or_comm: Any) -> None:
-        if hasattr(ranks_or_comm, "Get_group") or not isinstance(ranks_or_comm, (list, tuple, range, set)):
+        if hasattr(ranks_or_comm, "Get_group") or not isinstance(ranks_or_comm, Iterable):
             raise ValueError(
                 "ProcessSet takes a list of ranks; an MPI communicator needs Horovod's MPI mode, which hora does not have: "
                 "pass the ranks, for example list(range(0, hvd.size(), 2))"
             )
-        self.ranks = sorted({int(r) for r in ranks_or_comm})
-        if len(self.ranks) != len(list(ranks_or_comm)):
-            raise ValueError(f"ProcessSet ranks {list(ranks_or_comm)} name one rank twice; list each rank once")
+        given = list(ranks_or_comm)  # an iterator can be asked once
+        self.ranks = sorted({int(r) for r in given})
+        if len(self.ranks) != len(given):
+            raise ValueError(f"ProcessSet ranks {given} name one rank twice; list each rank once")
         self.group: hora.Group | None = None
 
     def _attach(self, number: int, group: hora.Group | None) -> None:

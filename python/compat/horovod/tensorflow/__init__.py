@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from ..common.util import check_extension, extension_available
+from ..common.util import check_extension, extension_available, gpu_available
 
 if not extension_available("tensorflow"):
     check_extension("horovod.tensorflow")
@@ -34,6 +34,7 @@ __all__ = [
     "broadcast_object_fn",
     "broadcast_variables",
     "elastic",
+    "gpu_available",
     "grouped_allreduce",
     "grouped_reducescatter",
     "reducescatter",

@@ -17,9 +17,12 @@ LONGEST = 40 * 60  # seconds, of one file
 # The files, each with what it runs on: Keras 2 is tf_keras, which `import keras` gives there too.
 KERAS_2 = {"TF_USE_LEGACY_KERAS": "1"}
 FILES: dict[str, dict[str, str]] = {
-    "parallel/test_tensorflow.py": {},
+    "parallel/test_tensorflow.py": KERAS_2,
     "parallel/test_tensorflow_process_sets.py": {},
+    "parallel/test_tensorflow_process_sets_dynamic.py": {},
+    "parallel/test_process_sets_static.py": {},
     "parallel/test_adasum_tensorflow.py": {},
+    "parallel/test_compute_worker.py": {},
     "parallel/test_tensorflow2_keras.py": KERAS_2,
     "parallel/test_tensorflow2_keras_process_sets.py": KERAS_2,
     "parallel/test_tensorflow_keras.py": KERAS_2,

@@ -30,3 +30,5 @@ if os.environ.get("TF_USE_LEGACY_KERAS") == "1":
     _legacy.__dict__.update(vars(tf_keras.optimizers.legacy), optimizer_v2=optimizer_v2)
     sys.modules["keras.optimizers"] = tf_keras.optimizers
     sys.modules["keras.optimizers.legacy"] = _legacy
+    _older = sys.modules["keras.optimizers.optimizer_v2"] = types.ModuleType("keras.optimizers.optimizer_v2")
+    _older.optimizer_v2 = optimizer_v2  # where it was until Keras 2.10
