@@ -23,7 +23,7 @@ from jax._src import core
 from jax._src.interpreters import mlir
 from jax._src.lib.mlir import ir
 
-from .. import _abi, _bridge, _framework, _lib
+from .. import _abi, _bridge, _find, _framework, _lib, _verdict
 from ..errors import VersionError
 
 TARGET = "hora"
@@ -57,7 +57,7 @@ def check() -> None:
     if all(found >= TYPED for _, _, found in releases):
         _way = typed
         return
-    why = _tried()
+    why = _verdict.shared(_tried_with(), _tried, _TRY_S * 2)
     if why:
         raise VersionError(
             f"import hora.jax: jax {jax.__version__} with jaxlib {jaxlib.__version__} failed when hora tried its calls in another "
@@ -66,6 +66,12 @@ def check() -> None:
     _way = text
 
 
+# A process that XLA may end leaves no file as large as itself where the program was started.
+_NO_CORE = """
+import resource
+
+resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+"""
 # The package without its __init__, which would try again; and no folder that this process has not.
 _TRY = """
 import sys
@@ -78,6 +84,16 @@ from hora.jax import _trial
 _trial.main()
 """
 _TRY_S = 120  # on a machine that is busy with other ranks' imports
+
+
+def _tried_with() -> str:
+    """All that the trial's end may depend on: a kept one holds for exactly this."""
+    files = [_find.find(), jaxlib.__file__, *sorted(map(str, Path(__file__).parent.glob("*.py")))]
+    found = [os.stat(f) for f in files if f and os.path.exists(f)]
+    return repr((
+        jax.__version__, jaxlib.__version__, sys.version, sys.executable, len(os.sched_getaffinity(0)),
+        os.environ.get("XLA_FLAGS", ""), _TRY, [(s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for s in found],
+    ))  # fmt: skip
 
 
 def _tried() -> str:
@@ -96,7 +112,7 @@ def _tried() -> str:
     }
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _TRY],
+            [sys.executable, "-c", _NO_CORE + _TRY],
             env=env,
             stdin=subprocess.DEVNULL,
             capture_output=True,

@@ -32,18 +32,23 @@ def test_what_goes_by_the_number_of_ranks_is_traced_anew(run):
     assert run(OLDER + GATHERS, "-np", "2", "--on-loss", "continue", "--min-np", "1").stdout.count("well 1") == 1
 
 
-# What check() makes of releases that it is told, and of a trial that ends otherwise.
+# What check() makes of releases that it is told, and of a trial that ends otherwise; it leaves no core file behind.
 CHOICE = """
+import resource
 import jax, jaxlib
 import hora.jax
 from hora.jax import _xla
 from hora.errors import VersionError
 
+most = resource.getrlimit(resource.RLIMIT_CORE)[1]
+resource.setrlimit(resource.RLIMIT_CORE, (most, most))
+core = "import resource; raise SystemExit(f'cores of {resource.getrlimit(resource.RLIMIT_CORE)[0]} bytes')"
 trial, hangs = _xla._TRY, "import os; os.read(os.pipe()[0], 1)"
 for releases, trial, seconds, says in (
     (("0.5.0", "0.5.0"), "raise SystemExit(1)", 120, "typed"),
     (("0.4.38", "0.5.1"), trial, 120, "text"),
     (("0.4.31", "0.4.31"), "raise SystemExit('XLA has gone astray')", 120, "XLA has gone astray; install jax 0.5.0 or newer"),
+    (("0.4.31", "0.4.31"), core, 120, "cores of 0 bytes"),
     (("0.4.31", "0.4.31"), hangs, 0.5, "timed out after 0.5 seconds"),
     (("0.4.31", "0.4.31"), "import os; os.abort()", 120, "in another process: it said nothing"),
     (("0.4.31", "0.4.30"), trial, 120, "jaxlib 0.4.30 is too old; hora.jax needs 0.4.31 or newer"),
@@ -60,8 +65,33 @@ print("well")
 """
 
 
-def test_the_way_is_chosen_by_a_trial(run):
-    assert "well" in run(CHOICE, "-np", "1").stdout
+def test_the_way_is_chosen_by_a_trial(run, tmp_path):
+    assert "well" in run(CHOICE, "-np", "1", TMPDIR=str(tmp_path)).stdout
+
+
+# Ranks that import hora.jax at once, of a release that has to be tried. The trial says that it was made.
+ONCE = """
+import os, sys
+import hora.jax
+from hora.jax import _xla
+import jax, jaxlib
+
+_xla._TRY = f"import os; os.write(os.open({sys.argv[1]!r}, os.O_WRONLY | os.O_APPEND | os.O_CREAT), b'x'); print('well')"
+jax.__version__ = jaxlib.__version__ = "0.4.38"
+hora.init()
+hora.barrier()
+_xla._way = None
+_xla.check()
+assert _xla._way is _xla.text
+print("well")
+"""
+
+
+def test_the_ranks_of_a_host_make_one_trial(run, tmp_path):
+    made = tmp_path / "made"
+    for more, trials in ({}, 1), ({}, 1), ({"XLA_FLAGS": "--xla_cpu_enable_fast_math=false"}, 2):
+        assert run(ONCE, "-np", "4", args=(str(made),), TMPDIR=str(tmp_path), **more).stdout.count("well") == 4
+        assert made.read_text() == "x" * trials
 
 
 # A call that has a side effect and no token, which is what the trial must not pass.
