@@ -22,12 +22,12 @@ typedef struct {
     unsigned char set;
 } seen; // std::optional<std::string_view>
 
-// each reduces n tensors. XLA never hands a result alone, which would be its memory itself: last is the byte that the
-// next call waits for.
+// each reduces n tensors, one at least: a result alone XLA hands as its memory itself, and not in a list. Behind them is
+// the byte that the next call waits for.
 static void each(void *out, const void **in, const char *opaque, size_t length, xla_status *s) {
     if (libhora_enter() < 0) return libhora_xla_tell(s);
     void **results = out;
-    int64_t n = libhora_xla_text(results, in, opaque, length, s);
+    int64_t n = libhora_xla_text(results, in, opaque, length, 1, s);
     if (!s->set) *(uint8_t *)results[n] = 0;
 }
 

@@ -48,8 +48,10 @@ typedef struct {
 // libhora_xla_text_open finds what a failure's text is made with: 0, or -1.
 int libhora_xla_text_open(void);
 
-// libhora_xla_text runs the call that a text describes and answers the number of its arrays; status has the failure.
-int64_t libhora_xla_text(void **results, const void **in, const char *text, size_t length, xla_status *status);
+// libhora_xla_text runs the call that a text describes, of at least so many arrays, and answers their number; status has
+// the failure.
+int64_t libhora_xla_text(void **results, const void **in, const char *text, size_t length, int64_t least,
+                         xla_status *status);
 
 // libhora_xla_tell writes this thread's failure into a status.
 void libhora_xla_tell(xla_status *status);

@@ -40,12 +40,24 @@ typedef struct {
     int64_t dims[DIMS];
 } described;
 
+static int32_t strange(void) {
+    return libhora_xla_wrong("run compiled operation: it was made by another version of hora; trace the program again");
+}
+
+static int32_t no_memory(void) { return libhora_xla_wrong("run compiled operation: out of memory"); }
+
+static int32_t refuse(const char *text) {
+    libhora_fail(HORA_ARGUMENT, -1, text, strlen(text));
+    return -1;
+}
+
 // read fills n arrays from a line of numbers: of each its element type, the elements of its result, how many
 // dimensions, and those.
-static int read(char *at, described *all, xla_array *arrays, int64_t n, void **results, const void **in) {
+static int32_t read(char *at, described *all, xla_array *arrays, int64_t n, void **results, const void **in) {
     for (int64_t i = 0; i < n; i++) {
         int64_t dtype = strtoll(at, &at, 10), recv = strtoll(at, &at, 10), rank = strtoll(at, &at, 10);
-        if (rank < 0 || rank > DIMS) return -1;
+        if (rank < 0) return strange();
+        if (rank > DIMS) return refuse("run compiled operation: an array has more than 64 dimensions; reshape it before and after");
         for (int64_t d = 0; d < rank; d++) all[i].dims[d] = strtoll(at, &at, 10);
         arrays[i] = (xla_array){.dtype = (uint8_t)dtype, .send = in[i], .recv = results[i],
                                 .recv_count = (uint64_t)recv, .dims = all[i].dims, .rank = rank};
@@ -53,28 +65,35 @@ static int read(char *at, described *all, xla_array *arrays, int64_t n, void **r
     return 0;
 }
 
-int64_t libhora_xla_text(void **results, const void **in, const char *opaque, size_t length, xla_status *s) {
+// run makes the call that stands in a text whose first line ends at name, and sets n.
+static int32_t run(char *text, const char *name, int64_t least, void **results, const void **in, int64_t *n) {
+    int64_t head[CALL_FIELDS + 2];
+    for (int i = 0; i < CALL_FIELDS + 2; i++) head[i] = strtoll(text, &text, 10);
+    *n = head[CALL_FIELDS + 1];
+    if (*n < 0 || *n > MOST) return strange();
+    if (*n < least) return refuse("run compiled operation: it has no tensors; leave it out");
+    if (head[CALL_KIND] >= CALL_RANK) return libhora_xla_answer(head, results[0]);
+    described *all = calloc((size_t)*n + 1, sizeof *all);
+    xla_array *arrays = calloc((size_t)*n + 1, sizeof *arrays);
+    int32_t bad = all && arrays ? read(text, all, arrays, *n, results, in) : no_memory();
+    if (!bad) bad = libhora_xla_run(head, (uint8_t)head[CALL_FIELDS], name, strlen(name), arrays, *n);
+    free(arrays), free(all);
+    return bad;
+}
+
+int64_t libhora_xla_text(void **results, const void **in, const char *opaque, size_t length, int64_t least, xla_status *s) {
     // The call, flags, n; the n arrays; a new line, the name.
-    char *text = strndup(opaque, length), *at = text, *name = text ? strchr(text, '\n') : NULL;
-    int64_t head[CALL_FIELDS + 2], n = 0;
-    described *all = NULL;
-    xla_array *arrays = NULL;
-    int bad = -1;
-    if (name) {
-        *name++ = 0;
-        for (int i = 0; i < CALL_FIELDS + 2; i++) head[i] = strtoll(at, &at, 10);
-        n = head[CALL_FIELDS + 1];
-        if (n >= 0 && n <= MOST) {
-            all = calloc((size_t)n + 1, sizeof *all);
-            arrays = calloc((size_t)n + 1, sizeof *arrays);
-        }
-        bad = all && arrays ? read(at, all, arrays, n, results, in) : -1;
+    char *text = strndup(opaque, length), *end = text ? strchr(text, '\n') : NULL;
+    int64_t n = 0;
+    int32_t bad;
+    if (end) {
+        *end = 0;
+        bad = run(text, end + 1, least, results, in, &n);
+    } else {
+        bad = text ? strange() : no_memory();
     }
-    if (bad) libhora_xla_wrong("run compiled operation: it was made by another version of hora; trace the program again");
-    else if (head[CALL_KIND] >= CALL_RANK) bad = libhora_xla_answer(head, results[0]);
-    else bad = libhora_xla_run(head, (uint8_t)head[CALL_FIELDS], name, strlen(name), arrays, n);
     if (bad) libhora_xla_tell(s);
-    free(arrays), free(all), free(text);
+    free(text);
     return n;
 }
 
@@ -90,5 +109,5 @@ void hora_xla_text(void *out, const void **in, hora_str text, uint64_t length, v
         return;
     }
     // The token that orders comes first, on both sides. A barrier's is all there is, and then out is no list.
-    libhora_xla_text((void **)out + 1, in + 1, text, length, status);
+    libhora_xla_text((void **)out + 1, in + 1, text, length, 0, status);
 }

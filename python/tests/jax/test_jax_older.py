@@ -32,6 +32,77 @@ def test_what_goes_by_the_number_of_ranks_is_traced_anew(run):
     assert run(OLDER + GATHERS, "-np", "2", "--on-loss", "continue", "--min-np", "1").stdout.count("well 1") == 1
 
 
+# What the handler says of texts that it does not run, called as XLA calls it.
+WORDS = """
+import ctypes, resource
+import jax  # with the C++ library that the texts are made by
+import hora
+from hora import _bridge
+from hora.group import Kind
+
+
+class Status(ctypes.Structure):
+    _fields_ = [("text", ctypes.c_void_p), ("n", ctypes.c_size_t), ("own", ctypes.c_char * 16), ("set", ctypes.c_ubyte)]
+
+
+def said(text):
+    status, room = Status(), (ctypes.c_void_p * 4)()
+    _bridge.address("hora_xla_text")(room, room, text.encode(), len(text), ctypes.byref(status))
+    assert status.set, text
+    return ctypes.string_at(status.text, status.n).decode()
+
+
+def call(arrays):
+    return _bridge.text([int(Kind.ALLREDUCE), 0, 0, 0, _bridge.bits(1.0), _bridge.bits(1.0)], 0, arrays, "x")
+
+
+hora.init()
+assert _bridge.address("hora_xla_text_open")() == 0
+assert "an array has more than 64 dimensions; reshape it" in (t := said(call([("float32", 1, (1,) * 65)]))), t
+many = call([]).replace(" 0\\n", f" {1 << 20}\\n")  # of which the descriptions alone take half a GiB
+with open("/proc/self/statm") as f:
+    now = int(f.read().split()[0]) * resource.getpagesize()
+before = resource.getrlimit(resource.RLIMIT_AS)
+resource.setrlimit(resource.RLIMIT_AS, (now + (128 << 20), before[1]))
+text = said(many)
+resource.setrlimit(resource.RLIMIT_AS, before)
+assert text == "run compiled operation: out of memory", text
+for strange in ("0 0", call([]).replace(" 0\\n", " -1\\n"), call([("float32", 1, ())]).replace(" 1 0\\n", " 1 -1\\n")):
+    assert "it was made by another version of hora; trace the program again" in (t := said(strange)), (strange, t)
+print("well")
+"""
+
+
+def test_texts_that_are_not_run_are_refused_with_the_reason(run):
+    assert "well" in run(WORDS, "-np", "1").stdout
+
+
+# An array of so many dimensions in a program: NumPy makes none, XLA does.
+DEEP = (
+    OLDER
+    + """
+import jax, jax.numpy as jnp
+import hora, hora.jax as hj
+
+hora.init()
+for dims in (64, 65):
+    f = jax.jit(lambda x: hj.allreduce(x.reshape((1,) * dims)).reshape(()))
+    try:
+        y = float(f(jnp.float32(1)))
+    except Exception as e:
+        assert dims == 65 and "an array has more than 64 dimensions; reshape it" in str(e), e
+        hj.recover()
+    else:
+        assert dims == 64 and y == hora.size()
+print("well")
+"""
+)
+
+
+def test_an_array_of_too_many_dimensions(run):
+    assert run(DEEP).stdout.count("well") == 2
+
+
 # What check() makes of releases that it is told, and of a trial that ends otherwise; it leaves no core file behind.
 CHOICE = """
 import resource

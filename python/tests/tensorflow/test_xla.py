@@ -108,6 +108,38 @@ for i in range(1000):
 """
 
 
+# What hora.tensorflow never writes: a call of no tensors, whose result stands alone, and for XLA not in a list.
+EMPTY = """
+import tensorflow as tf
+import hora, hora.tensorflow as ht
+from hora import _bridge
+from hora.group import Kind
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+
+hora.init()
+assert ht.allreduce([]) == [] and tf.function(lambda: ht.allreduce([]), jit_compile=True)() == []
+assert float(tf.function(ht.allreduce, jit_compile=True)(tf.constant(1.0))) == 2  # registers the handler
+for kind in (Kind.ALLREDUCE, Kind.BARRIER):
+    text = _bridge.text([int(kind), 0, 0, 0, _bridge.bits(1.0), _bridge.bits(1.0)], 0, [], "nothing")
+    call = tf.function(lambda: gen_xla_ops.xla_custom_call_v2(
+        operands=[], call_target_name="hora_each", backend_config=text, has_side_effect=True,
+        result_dtypes=[tf.uint8], result_shapes=[[]])[0], jit_compile=True)
+    try:
+        call()
+    except tf.errors.OpError as e:
+        assert "run compiled operation: it has no tensors; leave it out" in str(e), e
+        assert isinstance(_bridge.failure(e), hora.ArgumentError)
+    else:
+        raise AssertionError("no error")
+assert float(tf.function(ht.allreduce, jit_compile=True)(tf.constant(2.0))) == 4
+print("well")
+"""
+
+
+def test_a_call_of_no_tensors(run):
+    assert run(EMPTY, HORA_TF_XLA="1").stdout.count("well") == 2
+
+
 def test_calls(run):
     assert run(CALLS, HORA_TF_XLA="1").stdout.count("well") == 2
 
