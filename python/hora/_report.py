@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import operator
 import os
 import socket
 import threading
@@ -24,11 +26,39 @@ def _rank() -> int:
     return rank() if is_initialized() else int(os.environ.get("HORA_RANK", "0"))
 
 
+def _single(x: Any) -> bool:
+    """Whether what has a shape and a type, as tensors of every framework do, is one real number with a value."""
+    try:
+        return math.prod(getattr(x, "shape", ())) == 1 and "complex" not in str(getattr(x, "dtype", ""))
+    except (TypeError, ValueError):  # a shape that is not known yet
+        return False
+
+
+def _number(x: Any) -> float:
+    """What one number says as float() reads it; texts, which it would read too, are none.
+
+    A RuntimeError is passed on where a number was to be had: then what makes it has failed, as a step whose rank is
+    lost does.
+    """
+    if isinstance(x, (str, bytes, bytearray)):
+        raise TypeError
+    try:
+        return float(x)
+    except RuntimeError:
+        if _single(x) and not getattr(x, "is_meta", False):
+            raise
+        raise TypeError from None
+    except TypeError:  # NumPy's of today for an array of one element that has dimensions
+        if not (_single(x) and hasattr(x, "item")):
+            raise
+        return float(x.item())
+
+
 def value(name: str, value: Any) -> float | str:
     try:
-        if isinstance(value, (str, bytes, bytearray)):  # which float() would read
-            raise TypeError
-        number = float(value)
+        number = _number(value)
+    except OverflowError:
+        raise TypeError(f"hora.report({name}=...): the number is larger than a float can say") from None
     except (TypeError, ValueError):
         raise TypeError(
             f"hora.report({name}=...): {type(value).__name__} is not one number: give a float, or a tensor with one element"
@@ -39,15 +69,17 @@ def value(name: str, value: Any) -> float | str:
 
 
 def number(step: Any) -> int:
-    """The number of a step; a tensor with one element will do."""
+    """The number of a step; a tensor with one element will do, and 2.0, but not 2.7."""
     try:
-        if isinstance(step, (str, bytes, bytearray)):
-            raise TypeError
-        return int(step)
+        try:
+            return operator.index(step)
+        except (TypeError, RuntimeError):  # it may be a whole number all the same
+            number = _number(step)
+        if number.is_integer():
+            return int(number)
     except (TypeError, ValueError, OverflowError):
-        raise ArgumentError(
-            f"the step {step!r} is no whole number: give one, as in hora.report(10, loss=loss)"
-        ) from None
+        pass
+    raise ArgumentError(f"the step {step!r} is no whole number: give one, as in hora.report(10, loss=loss)")
 
 
 def report(step: int | None = None, **metrics: Any) -> bool:
