@@ -2,13 +2,50 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 RACES = "now and then"  # begins the reason of a test that may pass
 NOTING = Path(__file__).resolve().parent / "noting"  # the folder of the plugin noted_ends
 
 Ends = dict[str, tuple[str, str]]  # a test's name → passed, failed or skipped, and what it said
+
+
+def run(command: Sequence[Any], seconds: float, **more: Any) -> subprocess.CompletedProcess[str]:
+    """As subprocess.run, but what takes too long ends with all that it has started.
+
+    Ranks have groups of their own, and what they start in turn outlives the launcher.
+    """
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, start_new_session=True, **pipes, **more) as top:
+        try:
+            out, err = top.communicate(timeout=seconds)
+        except BaseException:
+            while left := session(top.pid):
+                for pid in left:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+            raise
+    return subprocess.CompletedProcess(command, top.returncode, out, err)
+
+
+def session(leader: int) -> list[int]:
+    """The processes of a session that have not ended."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        with contextlib.suppress(OSError):
+            state, _, _, its, *_ = (entry / "stat").read_text().rpartition(")")[2].split()
+            if int(its) == leader and state not in "ZX":
+                found.append(int(entry.name))
+    return found
 
 
 def noted(*files: Path) -> Ends:

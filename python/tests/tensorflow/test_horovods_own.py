@@ -6,6 +6,9 @@ They are not here: HOROVOD_TESTS names the folder `test` of a copy of Horovod's 
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
 import horovods_own
 import own_tests
 import pytest
@@ -29,6 +32,15 @@ def test_horovods_own_tests_pass(tmp_path, hora_program, name):
 def test_the_list_has_reasons_and_files_that_are_run():
     told = own_tests.left_out(horovods_own.HERE / "left_out.txt")
     assert {name.partition("::")[0] for name in told} <= set(horovods_own.FILES)
+
+
+def test_what_takes_too_long_ends_with_all_that_it_started(tmp_path):
+    """Also what has a group of its own, as ranks have."""
+    started = tmp_path / "started"
+    with pytest.raises(subprocess.TimeoutExpired):
+        own_tests.run(["bash", "-c", f"set -m; sleep 300 & echo $! >{started}; wait"], 2)
+    state = Path(f"/proc/{int(started.read_text())}/stat")
+    assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"  # nobody has asked for its end
 
 
 def test_what_ranks_noted_is_a_failure_on_any(tmp_path):

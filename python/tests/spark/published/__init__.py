@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -65,7 +64,7 @@ def run(folder: Path, names: list[str], tmp: Path, tensorflow: bool) -> own_test
     command = [sys.executable, "-m", "pytest", "-q", "--tb=native", "-p", "published_names", "-p", "noted_ends", "-p", "no:cacheprovider", "-W", "ignore",
                "--continue-on-collection-errors", f"--rootdir={folder}", f"--confcutdir={folder}", "-c", os.devnull,
                *names]  # fmt: skip
-    said = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=LONGEST)
+    said = own_tests.run(command, LONGEST, cwd=folder, env=env)
     assert ends.exists(), said.stdout[-4000:] + said.stderr[-4000:]
     return own_tests.noted(ends)
 

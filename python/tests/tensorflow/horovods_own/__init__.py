@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -50,7 +49,7 @@ def run(name: str, tmp: Path, launcher: Path) -> own_tests.Ends:
     command = [launcher, "run", "-np", "2", sys.executable, "-m", "pytest", "-q", "--tb=native", "-p", "horovods_time",
                "-p", "noted_ends", "-p", "no:cacheprovider", "-W", "ignore", f"--rootdir={at.parents[1]}",
                f"--confcutdir={at.parent}", "-c", os.devnull, at]  # fmt: skip
-    said = subprocess.run(command, cwd=at.parent, env=env, capture_output=True, text=True, timeout=LONGEST)
+    said = own_tests.run(command, LONGEST, cwd=at.parent, env=env)
     written = [Path(f"{ends}{rank}") for rank in range(2)]
     assert all(f.exists() for f in written), said.stdout[-4000:] + said.stderr[-4000:]
     return own_tests.noted(*written)
