@@ -360,6 +360,18 @@ func (k *knots) words() string {
 		s := k.said[r].standing
 		all[r] = &s
 	}
+	// Of each rank the first wait, as far as there is room, then of each the second: one may have hundreds.
+	named, room := map[int]int{}, mostWords
+	for i, any := 0, true; any; i++ {
+		any = false
+		for _, r := range k.knot {
+			if room > 0 && i < len(all[r].Waits) {
+				named[r]++
+				room--
+				any = true
+			}
+		}
+	}
 	var parts []string
 	batches, more := false, 0
 	for _, r := range k.knot {
@@ -367,7 +379,7 @@ func (k *knots) words() string {
 		for i := range s.Waits {
 			a := &s.Waits[i]
 			batches = batches || a.Nth > 1
-			if len(parts) == mostWords {
+			if i >= named[r] {
 				more++
 				continue
 			}

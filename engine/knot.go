@@ -49,7 +49,7 @@ type Given struct {
 	Ranks  []int // in the world
 	Calls  uint64
 	Ended  uint64   // the last operation that has; a group's are numbered alike on all ranks
-	Keys   []uint64 // names in flight
+	Keys   []uint64 // names in flight, the least first
 	Joined bool
 	Sent   []uint64 // offers to each rank of the group; nil while there were none
 	Heard  []uint64 // offers from each
@@ -70,24 +70,45 @@ type Standing struct {
 	Doubt string // who else on this rank may free it; empty: nobody
 }
 
+// MaxWaits is how many waits a rank can say: of so many names, with their keys in Given, one message has room.
+const MaxWaits = 512
+
 const (
-	maxStanding  = 256
+	maxGroups    = 256
 	maxGivenKeys = 512
 	maxRanks     = 1 << 20
+	wordedNames  = 8 // of the waits for names so many come with their words
 )
 
-// Append returns the encoding of s.
+// Append returns the encoding of s. A rank can wait for hundreds of names, one on each thread or in a graph of a
+// framework's, and what proves something is the key alone: that is all of those past the first ones, which come last.
 func (s *Standing) Append(b []byte) []byte {
 	b = wire.AppendI64(b, int64(s.Rank))
 	b = wire.AppendString(b, s.Doubt[:min(len(s.Doubt), maxDescribedName)])
-	b = wire.AppendU32(b, uint32(len(s.Waits)))
+	full, rest := make([]Awaited, 0, len(s.Waits)), []Awaited(nil)
+	names := 0
 	for _, a := range s.Waits {
+		if a.Kind == AwaitedName {
+			names++
+		}
+		if a.Kind == AwaitedName && names > wordedNames {
+			rest = append(rest, a)
+		} else {
+			full = append(full, a)
+		}
+	}
+	b = wire.AppendU32(b, uint32(len(full)))
+	for _, a := range full {
 		b = wire.AppendU64(b, a.Group)
 		b = wire.AppendU8(b, uint8(a.Kind))
 		b = wire.AppendU64(b, a.Call)
 		b = wire.AppendI64(b, int64(a.Peer))
 		b = wire.AppendU64(b, a.Nth)
 		b = wire.AppendString(b, a.What[:min(len(a.What), maxDescribedName)])
+	}
+	b = wire.AppendU32(b, uint32(len(rest)))
+	for _, a := range rest {
+		b = wire.AppendU64(wire.AppendU64(b, a.Group), a.Call)
 	}
 	b = wire.AppendU32(b, uint32(len(s.Given)))
 	for _, v := range s.Given {
@@ -121,13 +142,16 @@ func ParseStanding(b []byte) (s Standing, err error) {
 		}
 		return 0
 	}
-	for range few(maxStanding) {
+	for range few(MaxWaits) {
 		s.Waits = append(s.Waits, Awaited{
 			Group: d.U64(), Kind: AwaitedKind(d.U8()), Call: d.U64(), Peer: d.Int(AnyRank, maxRanks), Nth: d.U64(),
 			What: d.String(maxDescribedName),
 		})
 	}
-	for range few(maxStanding) {
+	for range few(MaxWaits) {
+		s.Waits = append(s.Waits, Awaited{Group: d.U64(), Kind: AwaitedName, Call: d.U64()})
+	}
+	for range few(maxGroups) {
 		v := Given{
 			Group: d.U64(), Name: d.String(maxDescribedName), Ranks: d.Ints(maxRanks, 0, maxRanks),
 			Calls: d.U64(), Ended: d.U64(), Joined: d.Bool(),
@@ -183,7 +207,7 @@ func Holders(all map[int]*Standing, r *Standing, a *Awaited) (list []int) {
 				list = append(list, rank)
 			}
 		case AwaitedName: // who is further has done it, and the rest is on its way
-			if g.Ended == mine.Ended && !g.Joined && !slices.Contains(g.Keys, a.Call) {
+			if _, has := slices.BinarySearch(g.Keys, a.Call); g.Ended == mine.Ended && !g.Joined && !has {
 				list = append(list, rank)
 			}
 		case AwaitedJoin:

@@ -3,7 +3,10 @@ package engine
 import (
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
+
+	"hora/transport"
 )
 
 // standing is a rank that waits in waits and has given its groups, all of ranks, that.
@@ -161,6 +164,47 @@ func TestKnot(t *testing.T) {
 				t.Errorf("%s: read back %+v, %v", c.what, back, err)
 			}
 		}
+	}
+}
+
+// TestOfManyNames: a rank that waits for as many names as can be looked at says so in one message, however long their
+// words are; of the first ones it says the words, and of each its key.
+func TestOfManyNames(t *testing.T) {
+	s := standing(0, two, []Given{{Group: 1, Name: "world"}, {Group: 2, Name: "names"}}, inCall(1, 3))
+	s.Doubt = strings.Repeat("d", 100)
+	for i := range uint64(MaxWaits - 1) {
+		a := inName(2, 1000-i)
+		a.Nth, a.What = 3, "allreduce "+strings.Repeat("n", 150)
+		s.Waits = append(s.Waits, a)
+		s.Given[1].Keys = append(s.Given[1].Keys, 1000-i)
+	}
+	slices.Sort(s.Given[1].Keys)
+	s.Waits = append(s.Waits[1:], s.Waits[0])
+	b := s.Append(nil)
+	if len(b) > transport.MaxTell-64 {
+		t.Fatalf("%d bytes", len(b))
+	}
+	back, err := ParseStanding(b)
+	if err != nil || len(back.Waits) != MaxWaits {
+		t.Fatalf("%d waits of %d, %v", len(back.Waits), MaxWaits, err)
+	}
+	for i, a := range back.Waits {
+		switch {
+		case i < wordedNames && a != s.Waits[i],
+			i == wordedNames && a != s.Waits[MaxWaits-1],
+			i > wordedNames && a != inName(2, s.Waits[i-1].Call):
+			t.Errorf("wait %d reads %+v", i, a)
+		}
+	}
+	back.Given[0].Calls = 3
+	other := standing(1, two, []Given{{Group: 1, Calls: 2}, {Group: 2, Name: "names"}}, inName(2, 5))
+	if got := Knot([]Standing{back, other}); !slices.Equal(got, two) {
+		t.Errorf("%v wait for each other, want %v", got, two)
+	}
+	other.Given[1].Keys = []uint64{5, back.Waits[MaxWaits-1].Call}
+	slices.Sort(other.Given[1].Keys)
+	if got := Knot([]Standing{back, other}); got != nil {
+		t.Errorf("%v wait for each other, and the last name has come", got)
 	}
 }
 

@@ -10,10 +10,12 @@ import (
 	"time"
 
 	"hora"
+	"hora/internal/bridge"
 )
 
-// mostThreads is how many threads that wait are looked at.
-const mostThreads = 128
+// mostThreads is how many waits are looked at: those of threads, and of graphs that a framework
+// runs, where hundreds of operations may stand side by side.
+const mostThreads = bridge.MostWaits
 
 // threads says what the threads that have called hora wait for; all is false where one of them
 // does something else, or waits for what package hora knows nothing of. doubt is who else may yet

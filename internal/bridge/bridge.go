@@ -23,6 +23,9 @@ type Group struct {
 // Unmet is an operation whose group was not made in time.
 type Unmet = engine.UnmetError
 
+// MostWaits is how many waits of this process can be looked at: see hora.Waiting.
+const MostWaits = engine.MaxWaits
+
 // Soonest returns the shortest limit of rs' own, 0 where none has one.
 func Soonest(rs []engine.Request) time.Duration { return engine.Soonest(rs) }
 

@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 from sample import cases
+from test_sessions import OLDER
 from test_tensorflow_bad_input import beside_interrupt
 
 # Twenty independent calls a run, as a step has them.
@@ -74,6 +75,29 @@ else:
     raise AssertionError("no error")
 """
 )
+
+# More operations that stand side by side than fit into a list of some length; whether each is a thread's or none's.
+MANY_LACK = """
+import tensorflow as tf
+import horovod.tensorflow as hvd
+v1 = tf.compat.v1
+v1.disable_eager_execution()
+hvd.init()
+r = hvd.rank()
+x = tf.fill([2], float(r))
+alone = [] if r else [hvd.allreduce(x, name=f"lacking{i}") for i in range(200)]
+after = hvd.allreduce(x, op=hvd.Sum, name="after")
+with v1.Session() as s:
+    try:
+        s.run(alone)
+        s.run(after)
+    except tf.errors.OpError as e:
+        words = ("rank 0 is in allreduce lacking", "rank 1 is in allreduce after", "; and 193 more; make the same calls")
+        assert all(t in str(e) for t in words), e
+        print("well", type(e).__name__, flush=True)
+    else:
+        raise AssertionError("no error")
+"""
 
 # A graph and its session outlive the epoch; so do the set it was made with and the variables' values.
 KILLED = """
@@ -169,6 +193,12 @@ def test_ctrl_c_inside_a_run(launcher, folders, tmp_path, how):
 
 def test_a_graph_that_lacks_a_call(run):
     done = run(LACKS, timeout=60, HORA_DEADLOCK_TIMEOUT="0.05")
+    assert done.stdout.count("well DeadlineExceededError") == 2, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("older", cases(True, rest=[False]))
+def test_a_graph_that_lacks_many_calls(run, older):
+    done = run(OLDER * older + MANY_LACK, timeout=60, HORA_DEADLOCK_TIMEOUT="0.05")
     assert done.stdout.count("well DeadlineExceededError") == 2, done.stdout + done.stderr
 
 
