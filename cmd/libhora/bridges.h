@@ -17,7 +17,7 @@ hora_str hora_bridge_failure(hora_str within, int32_t *kind, int32_t *rank); /* 
 /* -- XLA, as jaxlib has it: by its typed interface, and by the older one, where a call is a text */
 int32_t hora_xla_open(uint32_t minor, uint32_t create); /* the typed interface's minor version and the place of XLA_FFI_Error_Create in its table of functions, as the header that jaxlib brings has them */
 void *hora_xla(void *frame); /* the typed interface's handler */
-int32_t hora_xla_text_open(void); /* 0, or -1 where failures cannot be told by the older interface */
+int32_t hora_xla_text_open(void); /* 0, or -1 where failures cannot be told by the older interface; a failed call is known, and the next ones run */
 void hora_xla_text(void *out, const void **in, hora_str text, uint64_t length, void *status); /* the older interface's handler */
 
 /* -- TensorFlow. Called from inside tf.load_op_library, by the constructor of a library that has nothing else. */

@@ -5,6 +5,8 @@
 // by hora.jax in another process.
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -97,17 +99,55 @@ int64_t libhora_xla_text(void **results, const void **in, const char *opaque, si
     return n;
 }
 
+// ---- jaxlib's programs. XLA of 0.4.38 runs what gets a failed program's results, its token too, as if there were any:
+// a training would go on with what lay in that memory. So what follows a failure here fails as well, until it is said
+// that the failure is known.
+
+static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER; // guards what follows
+static char *failed;                                      // what the first one said; NULL: none since
+static int32_t failed_kind, failed_rank;
+
+static void forget(void) {
+    pthread_mutex_lock(&guard);
+    free(failed);
+    failed = NULL;
+    pthread_mutex_unlock(&guard);
+}
+
+// remember notes this thread's failure, unless there was one.
+static void remember(void) {
+    pthread_mutex_lock(&guard);
+    if (!failed) {
+        const char *text = hora_last_error();
+        if (asprintf(&failed, "%.800s (in an earlier call: hora.jax.recover() lets the next ones run)", text) < 0) failed = NULL;
+        failed_kind = hora_last_kind();
+        failed_rank = hora_last_rank();
+    }
+    pthread_mutex_unlock(&guard);
+}
+
+// follows reports whether a call follows one that failed, whose failure is this thread's then.
+static int follows(void) {
+    pthread_mutex_lock(&guard);
+    int yes = failed != NULL;
+    if (yes) libhora_fail(failed_kind, failed_rank, failed, strlen(failed));
+    pthread_mutex_unlock(&guard);
+    return yes;
+}
+
 int32_t hora_xla_text_open(void) {
     if (libhora_enter() < 0) return -1;
+    forget();
     if (libhora_xla_text_open() == 0) return 0;
     return libhora_xla_wrong("compile hora's operations: this XLA has no C++ library of GNU's, in whose strings it takes failures");
 }
 
 void hora_xla_text(void *out, const void **in, hora_str text, uint64_t length, void *status) {
-    if (libhora_enter() < 0) {
+    if (libhora_enter() < 0 || follows()) {
         libhora_xla_tell(status);
         return;
     }
     // The token that orders comes first, on both sides. A barrier's is all there is, and then out is no list.
     libhora_xla_text((void **)out + 1, in + 1, text, length, 0, status);
+    if (((xla_status *)status)->set) remember();
 }

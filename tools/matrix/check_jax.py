@@ -10,7 +10,8 @@ import tempfile
 import pair
 
 NEEDED = ("eager", "jit", "independent calls keep their order", "grad", "vmap", "scan, while_loop, cond", "checkpoint", "donated arguments",
-          "optax", "an error and the next call", "programs that differ", "a killed rank")  # fmt: skip
+          "optax", "an error and the next call", "an error that nobody has seen yet", "programs that differ", "Keras fit",
+          "a killed rank")  # fmt: skip
 KILLED = "MATRIX_KILLED"  # in the environment of the pair of which rank 1 kills itself
 
 
@@ -93,6 +94,52 @@ def features(r: int, n: int):
             raise AssertionError("no error")
         assert float(jax.jit(hj.allreduce)(jnp.float32(1))) == n
 
+    def following():
+        """A step that fails while nobody looks: the training does not go on with what lay in its memory."""
+        slow, big = jax.jit(lambda a: (a @ a @ a)[0, 0] * 0), jnp.ones((1200, 1200))
+        step = jax.jit(lambda x, s: hj.allreduce(x + s, "average") + 1)
+        bad = jax.jit(lambda x, s: hj.allreduce(jnp.ones(5 + r) + s)[:5] + x)
+        x = step(jnp.zeros(5), 0.0)
+        try:
+            x = bad(x, slow(big))
+            while not x.is_ready():
+                os.sched_yield()
+            for _ in range(3):
+                x = step(x, slow(big))
+            got = np.asarray(x)
+        except Exception as e:
+            assert "[5] on rank 0 and [6] on rank 1" in str(e), e
+            hj.recover()
+        else:
+            raise AssertionError(f"it went on with {got}")
+        assert np.asarray(step(jnp.zeros(5), 0.0)).tolist() == [1] * 5
+
+    def keras_fit():
+        import keras
+
+        import hora
+        import hora.keras
+
+        rng = np.random.RandomState(0)
+        X, Y = rng.randn(32, 5).astype("f"), rng.randn(32, 1).astype("f")
+        given = hora.keras.callbacks
+
+        def train(optimizer, x, y, batch, seed, callbacks):
+            keras.utils.set_random_seed(seed)
+            hidden = keras.layers.Dense(4, activation="tanh")
+            m = keras.Sequential([keras.layers.Input((5,)), hidden, keras.layers.Dense(1)])
+            m.compile(optimizer, loss="mse")
+            m.fit(x, y, batch_size=batch, epochs=3, shuffle=False, verbose=0, callbacks=callbacks)
+            return np.concatenate([w.ravel() for w in m.get_weights()])
+
+        joined = [np.concatenate([a[q::n][i * 8 : i * 8 + 8] for i in range(2) for q in range(n)]) for a in (X, Y)]
+        wrapped = hora.keras.DistributedOptimizer(keras.optimizers.Adam(0.01, clipnorm=0.3))
+        calls = [given.BroadcastGlobalVariables(), given.MetricAverage()]
+        ours = train(wrapped, X[r::n], Y[r::n], 8, 1 + r, calls)
+        assert len({w.tobytes() for w in hora.allgather_object(ours)}) == 1
+        alone = train(keras.optimizers.Adam(0.01, clipnorm=0.3), *joined, 16, 1, [])
+        assert np.allclose(ours, alone, atol=1e-5), np.abs(ours - alone).max()
+
     def differing():
         first, second = ("first", "second") if r == 0 else ("second", "first")
         f = jax.jit(lambda x: hj.allreduce(x, name=first) + hj.allreduce(x * 2.0, name=second))
@@ -116,7 +163,8 @@ def features(r: int, n: int):
         ("independent calls keep their order", order), ("grad", grad),
         ("vmap", vmap), ("scan, while_loop, cond", control), ("checkpoint", checkpoint),
         ("donated arguments", donation), ("optax", optax),
-        ("an error and the next call", error), ("programs that differ", differing),
+        ("an error and the next call", error), ("an error that nobody has seen yet", following),
+        ("programs that differ", differing), ("Keras fit", keras_fit),
     ]  # fmt: skip
 
 
@@ -159,7 +207,7 @@ def rank_main() -> int:
 def main() -> int:
     if "HORA_RANK" in os.environ:
         return rank_main()
-    os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ |= {"JAX_PLATFORMS": "cpu", "KERAS_BACKEND": "jax"}
     import jax
 
     print("version", jax.__version__, flush=True)

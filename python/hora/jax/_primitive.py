@@ -137,14 +137,14 @@ def recover() -> None:
     """
     tokens = dispatch.runtime_tokens
     token = tokens.current_tokens.pop(_effect, None)
-    if token is None:
-        return
-    try:
-        token.block_until_ready()
-    except Exception:  # the failure that the caller has seen
-        tokens.output_runtime_tokens = {}
-    else:
-        tokens.current_tokens[_effect] = token
+    if token is not None:
+        try:
+            token.block_until_ready()
+        except Exception:  # the failure that the caller has seen
+            tokens.output_runtime_tokens = {}
+        else:
+            tokens.current_tokens[_effect] = token
+    _xla.recovered()
 
 
 def _trace_anew() -> None:

@@ -209,6 +209,12 @@ def _lower_text(ctx: Any, token: Any, args: Any, call: tuple[int, ...], name: st
 typed, text = Way(_register_typed, _lower_typed), Way(_register_text, _lower_text)
 
 
+def recovered() -> None:
+    """Let calls run again after one that failed: by the older interface they do not by themselves (xla_text.c)."""
+    if _open and _way is text:
+        _bridge.address("hora_xla_text_open")()
+
+
 def lower(ctx: Any, token: Any, args: Any, call: tuple[int, ...], name: str) -> tuple[Any, list[Any]]:
     """One call in a program: the token after it, and its results."""
     global _open

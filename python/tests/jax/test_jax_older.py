@@ -47,6 +47,7 @@ class Status(ctypes.Structure):
 
 def said(text):
     status, room = Status(), (ctypes.c_void_p * 4)()
+    assert _bridge.address("hora_xla_text_open")() == 0
     _bridge.address("hora_xla_text")(room, room, text.encode(), len(text), ctypes.byref(status))
     assert status.set, text
     return ctypes.string_at(status.text, status.n).decode()
@@ -57,7 +58,6 @@ def call(arrays):
 
 
 hora.init()
-assert _bridge.address("hora_xla_text_open")() == 0
 assert "an array has more than 64 dimensions; reshape it" in (t := said(call([("float32", 1, (1,) * 65)]))), t
 many = call([]).replace(" 0\\n", f" {1 << 20}\\n")  # of which the descriptions alone take half a GiB
 with open("/proc/self/statm") as f:
@@ -75,6 +75,47 @@ print("well")
 
 def test_texts_that_are_not_run_are_refused_with_the_reason(run):
     assert "well" in run(WORDS, "-np", "1").stdout
+
+
+# XLA of 0.4.38 hands a failed program's results on as if there were any, with its token: here the token is left out.
+FOLLOWS = (
+    OLDER
+    + """
+import jax, jax.numpy as jnp
+from jax._src import dispatch
+import hora, hora.jax as hj
+from hora import _bridge
+
+hora.init()
+r, n = hora.rank(), hora.size()
+step = jax.jit(hj.allreduce)
+assert float(step(jnp.float32(1))) == n
+
+
+def fails(call, *says):
+    try:
+        jax.block_until_ready(call())
+    except jax.errors.JaxRuntimeError as e:
+        assert all(t in str(e) for t in says), e
+        assert isinstance(_bridge.failure(e), hora.MismatchError)
+        dispatch.runtime_tokens.clear()
+    else:
+        raise AssertionError("no error")
+
+
+for turn in range(3):
+    fails(lambda: step(jnp.ones(3 + r)), "[3] on rank 0 and [4] on rank 1")
+    for _ in range(2):
+        fails(lambda: step(jnp.float32(1)), "[3] on rank 0 and [4] on rank 1", "in an earlier call: hora.jax.recover() lets")
+    hj.recover()
+    assert float(step(jnp.float32(1))) == n
+print("well")
+"""
+)
+
+
+def test_what_follows_a_failed_call_fails_until_it_is_known(run):
+    assert run(FOLLOWS).stdout.count("well") == 2
 
 
 # An array of so many dimensions in a program: NumPy makes none, XLA does.
@@ -161,7 +202,7 @@ print("well")
 def test_the_ranks_of_a_host_make_one_trial(run, tmp_path):
     made = tmp_path / "made"
     for more, trials in ({}, 1), ({}, 1), ({"XLA_FLAGS": "--xla_cpu_enable_fast_math=false"}, 2):
-        assert run(ONCE, "-np", "4", args=(str(made),), TMPDIR=str(tmp_path), **more).stdout.count("well") == 4
+        assert run(ONCE, args=(str(made),), TMPDIR=str(tmp_path), **more).stdout.count("well") == 2
         assert made.read_text() == "x" * trials
 
 
