@@ -20,9 +20,11 @@ HERE = Path(__file__).resolve().parent
 PIP = ["-m", "pip", "--quiet", "--disable-pip-version-check"]
 PAGE = ROOT / "docs" / "compatibility.md"
 BEGIN, END = "<!-- make matrix writes {} from here -->", "<!-- to here -->"
-# Framework → the program that tries it, and the folder of tools/deps.sh that has this interpreter's, where it lies in
-# one.
-FRAMEWORKS = {"torch": ("check.py", ""), "tensorflow": ("check_tensorflow.py", "tensorflow"), "jax": ("check_jax.py", "jax")}
+# Framework → the program that tries it, and the folders of tools/deps.sh that have this interpreter's, where it lies in
+# such; JAX's Keras lies in TensorFlow's.
+FRAMEWORKS: dict[str, tuple[str, list[str]]] = {
+    "torch": ("check.py", []), "tensorflow": ("check_tensorflow.py", ["tensorflow"]), "jax": ("check_jax.py", ["jax", "tensorflow"]),
+}  # fmt: skip
 
 
 def environment(cache: Path, lock: Path) -> str:
@@ -96,7 +98,7 @@ def matrix(framework: str, cache: Path, wanted: list[str]) -> bool:
     locks = [p for p in sorted(HERE.glob(f"{framework}-*.txt"), reverse=True) if not wanted or p.stem in wanted]
     own = FRAMEWORKS[framework][1]
     rows, good = [], True
-    for python, beside in ((sys.executable, folder(own) if own else ""), *((environment(cache, p), "") for p in locks)):
+    for python, beside in ((sys.executable, ":".join(map(folder, own))), *((environment(cache, p), "") for p in locks)):
         with tempfile.TemporaryDirectory() as site:
             version, answers, well = check(python, Path(site), framework, beside)
         print(f"matrix: {framework} {version}: {'all that must hold does' if well else 'FAILED'}; {answers}", flush=True)
