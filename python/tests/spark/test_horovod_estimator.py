@@ -63,6 +63,8 @@ def model_fn(features, labels, mode, params, config):
 
         def after_run(self, run_context, run_values):
             self.tell("run", run_values.results)
+            if params.get("stops") == "by an error" and mode == tf.estimator.ModeKeys.EVAL and hvd.rank() == 1:
+                raise tf.errors.OutOfRangeError(None, None, "the end")
             if params.get("stops"):
                 run_context.request_stop()
 
@@ -176,7 +178,7 @@ def heard(folder, mode):
 
 
 @longer
-@pytest.mark.parametrize("stops", [False, True])
+@pytest.mark.parametrize("stops", [False, True, "by an error"])
 def test_hooks_of_evaluation_and_prediction_are_called(table, tmp_path, stops):
     """Each rank's in each validation, with the trained weights; each worker's that predicts, of a saved one too. The
     first run of a validation may be its last."""
@@ -200,8 +202,9 @@ def test_hooks_of_evaluation_and_prediction_are_called(table, tmp_path, stops):
     got = sorted(fitted.transform(table).collect())  # to sort them Spark would ask for some of the rows twice
     said = heard(tmp_path / "heard", "infer")
     assert said and all(s[:2] == ["begin True", "created True"] for s in said), said
-    rows = [int(line.split()[1]) for s in said for line in s[2:]]
-    assert sum(rows) == 400 and {line.split()[0] for s in said for line in s[2:]} == {"run"}
+    lines = [line.split() for s in said for line in s[2:]]
+    assert sum(int(rows) for word, rows in lines if word == "run") == 400
+    assert stops or {word for word, _ in lines} == {"run"}  # one that stops has another session for the rows after that
     fitted.write().overwrite().save(str(tmp_path / "fitted"))
     kept = sorted(hora.spark.predict(str(tmp_path / "fitted"), table, output="said").collect())
     assert [r.said for r in kept] == [[*r.predictions.probabilities, r.predictions.classes] for r in got]
@@ -304,6 +307,14 @@ def canned(features, labels, mode):
     return tf.estimator.DNNClassifier([8])
 
 
+def untrained(features, labels, mode, params, config):
+    import tensorflow as tf
+
+    if mode == tf.estimator.ModeKeys.EVAL:
+        tf.compat.v1.get_variable("scale", ())
+    return model_fn(features, labels, mode, params, config)
+
+
 @longer
 @pytest.mark.parametrize(
     ("given", "said"),
@@ -312,6 +323,10 @@ def canned(features, labels, mode):
         (
             {"modelFnParams": {"rate": 0.5, "wrapped": False}},
             "the ranks' weights differ after a step .* hvd.DistributedOptimizer",
+        ),
+        (
+            {"modelFn": untrained, "isValidationCol": "held"},
+            "modelFn makes scale for evaluation or prediction and not for training, .* make it in every mode",
         ),
     ],
 )

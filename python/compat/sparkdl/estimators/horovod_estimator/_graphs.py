@@ -76,9 +76,15 @@ def load(session: Any, values: Mapping[str, np.ndarray]) -> None:
 
 
 def _assign(session: Any, values: Mapping[str, np.ndarray]) -> None:
+    own = [v.op.name for v in v1.global_variables() if v.op.name not in values]
+    if own:
+        raise ValueError(
+            f"modelFn makes {own[0]}{f' and {len(own) - 1} more variables' if own[1:] else ''} for evaluation or prediction and not for training, so no "
+            "training gives the value: make it in every mode, or with collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES] where each "
+            "evaluation begins it anew"
+        )
     for v in v1.global_variables():
-        if v.op.name in values:
-            v.load(values[v.op.name], session)
+        v.load(values[v.op.name], session)
 
 
 def _hooked(hooks: Sequence[Any], values: Mapping[str, np.ndarray], config: Any = None) -> Any:
@@ -146,7 +152,13 @@ class Evaluation:
                 break
             fed = self.feeds.given(self.columns, t.validation, at)
             n = len(next(iter(fed.values())))
-            one, _ = session.run([self.loss, updates], fed)
+            try:
+                one, _ = session.run([self.loss, updates], fed)
+            except (
+                tf.errors.OutOfRangeError,
+                StopIteration,
+            ):  # this ends one for tf.estimator; the others wait for this rank
+                break
             loss, rows = loss + float(one) * n, rows + n
         for i, v in enumerate(self.totals):
             mine = np.asarray(raw.run(v))
@@ -156,7 +168,7 @@ class Evaluation:
             np.array([loss, rows], dtype=np.float64), hora.SUM, name="horovod_estimator.loss", named=True
         )
         found = {name: float(raw.run(value)) for name, (value, _) in self.metrics.items()}
-        return {"loss": float(both[0] / max(1.0, float(both[1]))), **found}
+        return {"loss": float(both[0] / both[1]) if both[1] else float("nan"), **found}
 
 
 def _pieces(rows: int, size: int) -> Iterator[slice]:
@@ -225,11 +237,15 @@ class Predicting:
     """The graph for prediction as model_fn makes it once more, for its prediction_hooks: no SavedModel holds them."""
 
     def __init__(self, again: bytes, folder: str, config: Any, device: str | None) -> None:
+        self.given = pickle.loads(again), config, device
+        found = tf.train.load_checkpoint(os.path.join(folder, "variables", "variables"))
+        self.values = {n: found.get_tensor(n) for n in found.get_variable_to_shape_map()}
+        self._make()
+
+    def _make(self) -> None:
         from . import tf_estimator
 
-        job, feeds, run_config = pickle.loads(again)
-        found = tf.train.load_checkpoint(os.path.join(folder, "variables", "variables"))
-        values = {n: found.get_tensor(n) for n in found.get_variable_to_shape_map()}
+        (job, feeds, run_config), config, device = self.given
         self.graph = tf.Graph()
         with self.graph.as_default(), tf.device(device):
             v1.train.get_or_create_global_step()
@@ -237,11 +253,14 @@ class Predicting:
             spec = call(job, features, None, tf_estimator.install().ModeKeys.PREDICT, run_config)
             several = isinstance(spec.predictions, Mapping)
             self.predictions = list(spec.predictions.values()) if several else [spec.predictions]
-            self.session = _hooked(spec.prediction_hooks or (), values, config)
+            self.session = _hooked(spec.prediction_hooks or (), self.values, config)
 
     def run(self, names: Sequence[str], fed: Mapping[str, np.ndarray]) -> Any:
         """What a session with the SavedModel gives: its outputs are these, in their order, and what is fed has the
-        same names."""
+        same names. Rows that come after a hook has asked for the end have a session of their own."""
+        if self.session.should_stop():
+            self.session.close()
+            self._make()
         with self.graph.as_default():
             return self.session.run(self.predictions, fed)
 
