@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import threading
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -106,9 +108,18 @@ def ops() -> Any:
             if not hasattr(made, "hora_each"):
                 raise _lib.failure("register operations with TensorFlow")
             keep_order()
+            _tell_of_gpus()
             _loaded = _Ops(made)
             _derivatives(_loaded)
     return _loaded
+
+
+def _tell_of_gpus() -> None:
+    """Says once what a training on GPUs pays: the operations are the processor's."""
+    if os.environ.get("HORA_RANK", "0") == "0" and tf.config.get_visible_devices("GPU"):
+        warnings.warn(
+            "hora's operations run on the processor: TensorFlow copies a GPU's tensors there and back", stacklevel=2
+        )
 
 
 def _derivatives(made: Any) -> None:

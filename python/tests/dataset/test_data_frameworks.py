@@ -110,3 +110,44 @@ def test_batches_are_the_frameworks(name, arrow, tmp_path):
         check=False,
     )
     assert done.stdout.endswith("right\n"), done.stderr[-3000:]
+
+
+SHARDED = """
+import sys
+import jax
+import numpy as np
+
+jax.config.update("jax_cpu_collectives_implementation", "gloo")
+jax.distributed.initialize()
+import hora
+import hora.dataset
+
+hora.init()
+mesh = jax.sharding.Mesh(np.array(jax.devices()), ("data",))
+sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
+total, mine, steps = jax.jit(lambda x: x.sum()), [], 0
+for batch in hora.dataset.open(sys.argv[1], columns=["id"], batch=8, seed=3, last="drop").jax(sharding):
+    x = batch["id"]
+    assert x.shape == (16,) and x.sharding == sharding and x.addressable_data(0).shape == (8,), x
+    part = np.asarray(x.addressable_data(0))
+    assert int(total(x)) == int(hora.allreduce(int(part.sum()), hora.SUM))
+    mine, steps = [*mine, *part.tolist()], steps + 1
+every = hora.allgather(np.array(mine))
+assert steps == 6 and sorted(every.tolist()) == list(range(96)) and mine != sorted(mine)
+jax.distributed.shutdown()
+print("well")
+"""
+
+
+def test_each_rank_has_its_part_of_one_array(arrow, tmp_path, hora_program):
+    """Of a mesh of several processes, as plain JAX makes it under `hora run`."""
+    import pyarrow as pa
+
+    hora.dataset.write(pa.table({"id": np.arange(96)}), tmp_path / "x.parquet")
+    (tmp_path / "program.py").write_text(SHARDED)
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([*TREE, str(folder("jax"))]), "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(
+        [hora_program, "run", "-np", "2", sys.executable, tmp_path / "program.py", tmp_path / "x.parquet"],
+        env=env, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.stdout.count("well") == 2, done.stdout + done.stderr[-3000:]

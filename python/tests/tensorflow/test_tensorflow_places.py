@@ -126,6 +126,27 @@ except tf.errors.OpError as e:
     print("well", flush=True)
 """
 
+ON_A_GPU = """
+import tensorflow as tf
+
+real = tf.config.get_visible_devices
+tf.config.get_visible_devices = lambda kind=None: ["one"] if kind == "GPU" else real(kind)
+import hora
+import hora.tensorflow
+
+hora.init()
+for _ in range(2):
+    assert (hora.tensorflow.allreduce(tf.ones(2), hora.SUM).numpy() == 2).all()
+print("well")
+"""
+
+
+def test_that_a_gpus_tensors_are_copied_is_said_once(run):
+    done = run(ON_A_GPU)
+    assert done.stdout.count("well") == 2 and done.stderr.count("copies a GPU's tensors there and back") == 1, (
+        done.stderr
+    )
+
 
 def test_functions(run):
     assert run(TRACED, HORA_CHECK_CALLS="1").stdout.count("well") == 2
