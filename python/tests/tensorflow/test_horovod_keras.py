@@ -149,6 +149,19 @@ start.on_train_begin()
 for i, w in enumerate(own.weights):
     both = array(hvd.allgather(array(w)[None]))
     assert i == 0 and not np.allclose(both[0], both[1]) or i > 0 and np.allclose(both[0], both[1]), i
+
+# A layer whose gradients stay each rank's own.
+part = model(1)
+part.build((None, 5))
+import horovod.keras as plain
+part.compile(plain.PartialDistributedOptimizer(keras.optimizers.SGD(0.1), local_layers=part.layers[0]), loss="mse")
+part.fit(X[r::n], Y[r::n], batch_size=8, epochs=1, verbose=0)
+getattr(part, "jax_state_sync", int)()
+mine = [id(v) for v in part.layers[0].trainable_weights]
+for v in part.trainable_weights:
+    both = array(hvd.allgather(array(v)[None]))
+    assert np.allclose(both[0], both[1]) == (id(v) not in mine), v.path
+fails(lambda: plain.PartialDistributedOptimizer(keras.optimizers.SGD(0.1), local_layers=[3]), ValueError, "no layer")
 print("well", keras.backend.backend())
 """
 

@@ -56,7 +56,9 @@ def PartialDistributedOptimizer(
         else [local_layers]
     )
     if not all(hasattr(layer, "trainable_weights") for layer in layers):
-        raise ValueError("All local layers must be of tf.keras.layers.Layer type.")
+        raise ValueError(
+            "local_layers holds something that is no layer: give Keras layers, as in local_layers=[model.layers[0]]"
+        )
     made = DistributedOptimizer(
         optimizer, name, device_dense, device_sparse, compression, sparse_as_dense, gradient_predivide_factor, op,
         groups=groups,

@@ -99,5 +99,7 @@ def variables_of(layers: Any) -> list[Any]:
     """The trainable variables of a layer or of several."""
     layers = [] if layers is None else list(layers) if isinstance(layers, (list, tuple, set)) else [layers]
     if not all(hasattr(layer, "trainable_weights") for layer in layers):
-        raise ValueError("All local layers must be of tf.keras.layers.Layer type.")
+        raise ValueError(
+            "local_layers holds something that is no layer: give Keras layers, as in local_layers=[model.layers[0]]"
+        )
     return [v for layer in layers for v in layer.trainable_weights]
