@@ -19,7 +19,7 @@ from ._tables import Columns, Layout, need, tell_nans
 _WHO = _plan.WHO
 _PLACE = "hora_place"
 _FEW = 50_000  # rows up to which they are dealt exactly; more are dealt in turn by each task
-_TOGETHER = 8  # members that one task fits, one after another: Spark takes 0.1 s for a task, whatever that does
+_TOGETHER = 16  # members that one task fits, one after another: Spark takes 0.1 s for a task, whatever that does
 _FEW_MEMBERS = 16  # up to which each has a task of its own
 _TASK_BYTES = 64 << 20  # of rows that a task gets on average; where the members have more, each has its own
 _VALUES = 500  # of a column to split by, up to which the driver deals them; more are dealt by the cluster
@@ -44,7 +44,8 @@ def fit(base: Any, settings: dict[str, Any], frame: Any, progress: Callable[[int
     frame = frame.select(*_frames.taken(frame, wanted, _WHO))
     blob = _travel.pickled_with_code(base, "base")
     _packages.check(spark, _travel.packages(blob), _WHO)
-    looked = _frames.looked_at(frame, _WHO, more=_lengths(frame))
+    grouped = by if by_column and not _plan.holds_out(settings) else ""
+    looked = _frames.looked_at(frame, _WHO, more=_lengths(frame), by=grouped, most=_VALUES)
     tell_nans(looked.nans, [n for n in wanted if n != label], _WHO)
     rows = looked.rows
     layout = _layout(frame, features, looked.widths)
@@ -52,7 +53,7 @@ def fit(base: Any, settings: dict[str, Any], frame: Any, progress: Callable[[int
     if validation is not None:
         check_label(validation, label)
         rows -= len(validation[label])
-    training, merged = _deal(frame, settings, rows)
+    training, merged = _deal(frame, settings, rows, looked.values)
     subsets = [_plan.subsets(settings, layout)[m[0]] for m in merged]
     task = _work.Task(blob, layout, label, settings["vote"], settings["weight"], subsets, validation)
     seen = [n for n in wanted if n in (*features, label, *extra)]
@@ -94,17 +95,18 @@ def _tasks(spark: Any, many: int, size: int) -> int:
 
 
 def _lengths(frame: Any) -> dict[str, Any]:
-    """Aggregates: how many bytes the texts of each column have on average."""
+    """Aggregates: how many bytes the texts of each column have together."""
     from pyspark.sql import functions as F
 
     kinds = ("StringType", "BinaryType", "VarcharType", "CharType")
     texts = [f.name for f in frame.schema.fields if type(f.dataType).__name__ in kinds]
-    return {n: F.avg(F.octet_length(F.col(f"`{n}`"))) for n in texts}
+    return {n: F.sum(F.octet_length(F.col(f"`{n}`"))) for n in texts}
 
 
 def _row_bytes(frame: Any, looked: _frames.Looked) -> int:
     return sum(
-        16 + int(looked.more[n] or 0) if n in looked.more else 8 * looked.widths.get(n, 1) for n in frame.columns
+        16 + (looked.more[n] or 0) // looked.rows if n in looked.more else 8 * looked.widths.get(n, 1)
+        for n in frame.columns
     )
 
 
@@ -119,7 +121,7 @@ def _placed_in(frame: Any, many: int, tasks: int) -> tuple[Any, Homes]:
             dealt = dealt.sortWithinPartitions(F.xxhash64(*[F.col(f"`{c}`") for c in frame.columns]))
         return dealt, Homes(many, tasks, None)
     found = places(many, tasks)
-    numbers = F.element_at(F.array(*[F.lit(p) for p in found]), (F.col(_PLACE) + 1).cast("int"))
+    numbers = F.element_at(_listed(found), (F.col(_PLACE) + 1).cast("int"))
     return frame.withColumn(_PLACE, numbers).repartition(tasks, _PLACE), Homes(many, tasks, found)
 
 
@@ -178,6 +180,7 @@ def in_task(given: bytes, run: str, count: Any, batches: Any) -> Any:
     table = pa.Table.from_batches(held)
     del held
     task, seen, homes = pickle.loads(given)
+    pickle.loads(task.base)  # what it imports all tasks import at once, and the first fit, which runs alone, not again
     folder = os.path.join(tempfile.gettempdir(), f"hora-ensemble-{os.getuid()}-{run}")
     for part, its in parted(table, homes, TaskContext.get().partitionId()):  # type: ignore[union-attr]
         rows = list(_stages.pieces([(part, _fitted(task, part, its.select(seen), folder))]))
@@ -280,9 +283,11 @@ def collected(frame: Any) -> Columns | None:
     return columns_of(pa.Table.from_batches(got), None, _WHO) if got else None
 
 
-def _deal(frame: Any, settings: dict[str, Any], rows: int) -> tuple[Any, list[list[int]]]:
+def _deal(
+    frame: Any, settings: dict[str, Any], rows: int, values: list[tuple[Any, int]] | None = None
+) -> tuple[Any, list[list[int]]]:
     """The frame with the number of each row's member, or without where rows go in turn; and which partitions each
-    member is of."""
+    member is of. values: of the column to split by, with their rows, where they are known."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -302,14 +307,14 @@ def _deal(frame: Any, settings: dict[str, Any], rows: int) -> tuple[Any, list[li
             - 1
         )
         return frame.withColumn(_PLACE, F.pmod(at, F.lit(len(merged)))), merged
-    frame, home, counts = _homes(frame, by, n)
+    frame, home, counts = _homes(frame, by, n, values)
     merged = _plan.merge(counts, least, why_empty(by, rows))
     member = {p: i for i, m in enumerate(merged) for p in m}
-    members = F.element_at(F.array(*[F.lit(member.get(p, 0)) for p in range(n)]), (home + 1).cast("int"))
+    members = F.element_at(_listed([member.get(p, 0) for p in range(n)]), (home + 1).cast("int"))
     return frame.withColumn(_PLACE, members).drop(_HOME), merged
 
 
-def _homes(frame: Any, by: str, n: int) -> tuple[Any, Any, list[int]]:
+def _homes(frame: Any, by: str, n: int, known: list[tuple[Any, int]] | None = None) -> tuple[Any, Any, list[int]]:
     """The frame, a column of it with the partition of each row, and how many rows each partition has: the column's
     values are dealt in turn, in their order."""
     from pyspark.sql import Window
@@ -317,7 +322,7 @@ def _homes(frame: Any, by: str, n: int) -> tuple[Any, Any, list[int]]:
 
     column = F.col(f"`{by}`")
     values = frame.groupBy(column.alias(_VALUE)).agg(F.count(F.lit(1)).alias(_COUNT))
-    found = values.limit(_VALUES + 1).collect()
+    found = known or values.limit(_VALUES + 1).collect()
     counts = [0] * n
     if len(found) > _VALUES:
         home = F.pmod(F.row_number().over(Window.orderBy(_VALUE)) - 1, F.lit(n))
@@ -329,14 +334,22 @@ def _homes(frame: Any, by: str, n: int) -> tuple[Any, Any, list[int]]:
     order = _plan.deal_values(np.array([r[0] for r in found], dtype=kind), n)
     for r, p in zip(found, order, strict=True):
         counts[p] += r[1]
-    pairs = [F.lit(x) for r, p in zip(found, order.tolist(), strict=True) for x in (r[0], p)]
-    return frame, F.element_at(F.create_map(*pairs), column), counts
+    given = [r[0] for r in found]
+    keys = _listed(given) if {type(v) for v in given} == {int} else F.array(*[F.lit(v) for v in given])
+    return frame, F.element_at(F.map_from_arrays(keys, _listed(order.tolist())), column), counts
 
 
 def _placed(members: Any, many: int) -> Any:
     from pyspark.sql import functions as F
 
-    return F.element_at(F.array(*[F.lit(p) for p in places(many)]), (members + 1).cast("int"))
+    return F.element_at(_listed(places(many)), (members + 1).cast("int"))
+
+
+def _listed(numbers: Sequence[int]) -> Any:
+    """An array of whole numbers, said in one word with Spark: each literal by itself would be a call."""
+    from pyspark.sql import functions as F
+
+    return F.expr(f"array({', '.join(map(str, numbers))})")
 
 
 def places(many: int, tasks: int = 0) -> list[int]:

@@ -81,42 +81,39 @@ class Looked:
     nans: dict[str, int]  # rows with a NaN, by column, where there are some
     digest: str = ""  # of the values, in whatever order the rows come
     more: dict[str, Any] = _field(default_factory=dict)  # what was asked besides, by its name
+    values: list[tuple[Any, int]] | None = None  # of the column to group by, and how many rows each has
 
 
-def looked_at(frame: Any, who: str, hashed: Sequence[str] = (), more: Mapping[str, Any] | None = None) -> Looked:
+def looked_at(
+    frame: Any,
+    who: str,
+    hashed: Sequence[str] = (),
+    more: Mapping[str, Any] | None = None,
+    by: str = "",
+    most: int = 0,
+) -> Looked:
     """How many rows there are, and how long the lists are; raises where there are nulls or lists of different lengths.
-    One pass. more: aggregates to find besides."""
+    One pass, and a second one where there are nulls, NaN or infinities. more: aggregates to find besides. by: a column
+    whose values are found besides where it has at most `most`; the aggregates are sums then."""
     from pyspark.sql import functions as F
 
-    asked = [F.count(F.lit(1))]
-    told: list[tuple[str, str]] = []
+    asked = {("", "rows"): F.count(F.lit(1))}
     if hashed:  # two sums of 24 bits, which no table's rows overflow
         whole = F.xxhash64(*[F.col(f"`{n}`") for n in hashed])
-        for name, by in (("low", 0), ("high", 24)):
-            asked.append(F.sum(F.shiftright(whole, by).bitwiseAND(F.lit((1 << 24) - 1))))
-            told.append((name, "digest"))
+        for name, at in (("low", 0), ("high", 24)):
+            asked[(name, "digest")] = F.sum(F.shiftright(whole, at).bitwiseAND(F.lit((1 << 24) - 1)))
     for field in frame.schema.fields:
-        column = F.col(f"`{field.name}`")
-        lists = _kind(field.dataType) == "ArrayType"
-        if _kind(field.dataType.elementType if lists else field.dataType) in ("FloatType", "DoubleType"):
-            asked.append(F.sum(F.when(F.exists(column, F.isnan) if lists else F.isnan(column), 1).otherwise(0)))
-            told.append((field.name, "nans"))
-        null = column.isNull() | (F.exists(column, lambda v: v.isNull()) if lists else F.lit(False))
-        asked.append(F.sum(F.when(null, 1).otherwise(0)))
-        told.append((field.name, "nulls"))
-        if lists:
-            asked += [F.min(F.size(column)), F.max(F.size(column))]
-            told += [(field.name, "least"), (field.name, "most")]
-    for name, column in (more or {}).items():
-        asked.append(column)
-        told.append((name, "more"))
-    row = frame.agg(*[a.alias(f"c{i}") for i, a in enumerate(asked)]).collect()[0]
-    if not row[0]:
+        if _kind(field.dataType) == "ArrayType":
+            size = F.size(F.col(f"`{field.name}`"))
+            asked |= {(field.name, "least"): F.min(size), (field.name, "most"): F.max(size)}
+    holes = _holes(frame.schema.fields)
+    if holes is not None:
+        asked[("", "holes")] = F.sum(F.when(holes.isNull() | F.isnan(holes), 1).otherwise(0))
+    asked |= {(name, "more"): column for name, column in (more or {}).items()}
+    said, values = _found(frame, asked, by, most)
+    if not said[("", "rows")]:
         raise ArgumentError(f"{who}: the table has no rows")
-    said = {key: row[i + 1] for i, key in enumerate(told)}
-    nulls = [f"{n!r} ({c:,})" for (n, what), c in said.items() if what == "nulls" and c]
-    if nulls:
-        raise ArgumentError(f"{who}: there are null values in {', '.join(nulls)}; fill or drop such rows first")
+    nans = _told_holes(frame, who) if said.get(("", "holes")) else {}
     widths = {}
     for (name, what), value in said.items():
         if what == "least":
@@ -126,9 +123,69 @@ def looked_at(frame: Any, who: str, hashed: Sequence[str] = (), more: Mapping[st
                     "cutting or padding"
                 )
             widths[name] = int(value)
-    nans = {n: int(c) for (n, what), c in said.items() if what == "nans" and c}
     digest = "-".join(f"{int(v):x}" for (_, what), v in said.items() if what == "digest")
-    return Looked(int(row[0]), widths, nans, digest, {n: v for (n, what), v in said.items() if what == "more"})
+    others = {n: v for (n, what), v in said.items() if what == "more"}
+    return Looked(int(said[("", "rows")]), widths, nans, digest, others, values)
+
+
+def _found(
+    frame: Any, asked: Mapping[tuple[str, str], Any], by: str, most: int
+) -> tuple[dict[tuple[str, str], Any], list[tuple[Any, int]] | None]:
+    """The aggregates of all rows, and the values of a column with their rows, where it has not too many."""
+    from pyspark.sql import functions as F
+
+    aggregates = [a.alias(f"c{i}") for i, a in enumerate(asked.values())]
+    if by:
+        rows = frame.groupBy(F.col(f"`{by}`").alias("value")).agg(*aggregates).limit(most + 1).collect()
+        if rows and len(rows) <= most:
+            joined = {"least": min, "most": max}
+            said = {k: joined.get(k[1], sum)(r[i + 1] or 0 for r in rows) for i, k in enumerate(asked)}
+            return said, [(r[0], int(r[1])) for r in rows]
+    row = frame.agg(*aggregates).collect()[0]
+    return dict(zip(asked, row, strict=True)), None
+
+
+def _holes(fields: Sequence[Any]) -> Any:
+    """A number that is null or NaN in each row that has a null or a NaN, and in some that have infinities; None where
+    no row can have one. One sum of all columns, for which Spark makes far less code than for counts of each."""
+    from pyspark.sql import functions as F
+
+    terms = []
+    for field in fields:
+        column, kind = f"`{field.name}`", field.dataType
+        if _kind(kind) == "ArrayType":
+            real = _kind(kind.elementType) in ("FloatType", "DoubleType")
+            if field.nullable or kind.containsNull or real:
+                inside = f"exists({column}, v -> v is null{' or isnan(v)' if real else ''})"
+                terms.append(f"case when {column} is null or {inside} then null else 0D end")
+        elif _kind(kind) in ("FloatType", "DoubleType"):
+            terms.append(f"double({column})")
+        elif field.nullable:
+            terms.append(f"case when {column} is null then null else 0D end")
+    while len(terms) > 1:  # by pairs, as Spark descends into what is deep
+        pairs = [f"({a} + {b})" for a, b in zip(terms[::2], terms[1::2], strict=False)]
+        terms = pairs + terms[len(terms) // 2 * 2 :]
+    return F.expr(terms[0]) if terms else None
+
+
+def _told_holes(frame: Any, who: str) -> dict[str, int]:
+    """How many rows have a NaN, by column; raises where there are nulls."""
+    from pyspark.sql import functions as F
+
+    asked: dict[tuple[str, str], Any] = {}
+    for field in frame.schema.fields:
+        column = F.col(f"`{field.name}`")
+        lists = _kind(field.dataType) == "ArrayType"
+        if _kind(field.dataType.elementType if lists else field.dataType) in ("FloatType", "DoubleType"):
+            nan = F.exists(column, F.isnan) if lists else F.isnan(column)
+            asked[(field.name, "nans")] = F.sum(F.when(nan, 1).otherwise(0))
+        null = column.isNull() | (F.exists(column, lambda v: v.isNull()) if lists else F.lit(False))
+        asked[(field.name, "nulls")] = F.sum(F.when(null, 1).otherwise(0))
+    said, _ = _found(frame, asked, "", 0)
+    nulls = [f"{n!r} ({c:,})" for (n, what), c in said.items() if what == "nulls" and c]
+    if nulls:
+        raise ArgumentError(f"{who}: there are null values in {', '.join(nulls)}; fill or drop such rows first")
+    return {n: int(c) for (n, what), c in said.items() if what == "nans" and c}
 
 
 def explained(
