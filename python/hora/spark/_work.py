@@ -32,6 +32,7 @@ class Task:
     weight: str
     subsets: list[list[int] | None]  # one a member
     validation: Columns | None = None  # rows that no member is fitted on
+    tried: bool = False  # whether a fitted estimator has told probabilities in this process: others of the same will
 
 
 def fit(task: Task, part: int, columns: Columns) -> dict[str, Any]:
@@ -64,17 +65,17 @@ def _fit(task: Task, part: int, columns: Columns) -> dict[str, Any]:
     model, encoded, remark = _members.fit(base, task.layout.narrowed(columns, subset), x, task.label)
     member = _votes.Member(_travel.pickled_with_code(model, "the fitted model"), encoded, encoded is not None, subset)
     member.asked = _members.known(model)  # not unpickled again
-    few = {k: v[:8] for k, v in columns.items()}
-    p = (
-        member.asked.proba(task.layout.matrix(few, subset), task.layout.narrowed(few, subset))
-        if task.vote != "mean"
-        else None
-    )
-    if task.vote == "soft" and p is None:
+    known = task.tried and _members.is_estimator(base) and member.asked.classes() is not None
+    p = None
+    if task.vote != "mean" and not known:
+        few = {k: v[:8] for k, v in columns.items()}
+        p = member.asked.proba(task.layout.matrix(few, subset), task.layout.narrowed(few, subset))
+    if task.vote == "soft" and p is None and not known:
         raise ArgumentError(
             f"its model (a {type(model).__module__}.{type(model).__qualname__}) answers without probabilities, so it cannot vote softly; say "
             "vote='hard' for classes or vote='mean' for values"
         )
+    task.tried |= p is not None and not isinstance(model, _members.Constant)
     if member.classes is None and task.vote != "mean":
         member.classes = _classes(member, task, p, columns)
     score, told = 0.0, None

@@ -14,7 +14,7 @@ import sessions
 from sample import classic, longer, soak
 
 import hora
-from hora.spark import PartitionEnsemble, _batches, _ensemble_cluster, _frames, _scoring, _work, predict
+from hora.spark import PartitionEnsemble, _batches, _ensemble_cluster, _frames, _members, _scoring, _work, predict
 from hora.spark._ensemble_cluster import places
 
 pd = pytest.importorskip("pandas")
@@ -83,7 +83,7 @@ def test_a_task_fits_several_small_members(how, spark, monkeypatch):
     settings = {"by": "home"} if how == "home" else {}
     ensemble = PartitionEnsemble(remembering, n=40, features="x", vote="hard", **settings)
     model = ensemble.fit(frame)
-    assert 40 / 16 <= told[0] < 40, told
+    assert 40 / 32 <= told[0] < 40, told
     if how == "in turn":
         again = ensemble.fit(frame)
         assert [sorted(m.seen) for m in again.models] == [sorted(m.seen) for m in model.models]
@@ -104,11 +104,11 @@ def test_how_many_tasks_members_take(monkeypatch):
     monkeypatch.setattr(_ensemble_cluster._cluster, "slots", lambda spark: 4)
     monkeypatch.setattr(_ensemble_cluster._cluster, "dynamic", lambda spark: False)
     small, large = 1 << 20, 1 << 34
-    assert [_ensemble_cluster._tasks(None, many, small) for many in (1, 16, 17, 100, 1000)] == [1, 16, 4, 8, 64]
+    assert [_ensemble_cluster._tasks(None, many, small) for many in (1, 16, 17, 100, 1000)] == [1, 16, 4, 4, 32]
     assert _ensemble_cluster._tasks(None, 100, large) == 100  # 160 MiB each
     monkeypatch.setattr(_ensemble_cluster._cluster, "dynamic", lambda spark: True)
     assert _ensemble_cluster._tasks(None, 100, small) == 100  # executors come for tasks that wait
-    for many, tasks in ((100, 16), (23, 7), (5, 5)):
+    for many, tasks in ((100, 4), (23, 7), (5, 5)):
         taken = places(many, tasks)
         assert len(set(taken)) == many
         assert [_ensemble_cluster._murmur(p) % tasks for p in taken] == [i % tasks for i in range(many)]
@@ -129,6 +129,46 @@ def test_values_to_split_by_are_found_in_the_look_at_the_rows(spark, frame, monk
     monkeypatch.setattr(_ensemble_cluster, "_homes", lambda *a: known.append(sorted(a[3])) or homes(*a))
     models = PartitionEnsemble(tree(max_depth=2), n=3, features=list("abc"), by="town").fit(frame).models
     assert len(models) == 3 and known == [[("n", 200), ("s", 200), ("w", 200)]]
+
+
+def test_rows_of_a_task_go_to_their_members_in_the_order_in_which_they_came():
+    import pyarrow as pa
+
+    number = np.array([7, 3, 7, 9, 3, 7], dtype=np.int32)
+    whole = pa.table({"hora_place": number, "x": np.arange(6.0), "town": list("abcdef")})
+    table = pa.concat_tables([whole.slice(0, 4), whole.slice(4)])
+    homes = _ensemble_cluster.Homes(4, 1, [9, 5, 3, 7])
+    got = {
+        part: (its["x"].to_pylist(), its["town"].to_pylist()) for part, its in _ensemble_cluster.parted(table, homes, 0)
+    }
+    assert got == {0: ([3.0], ["d"]), 2: ([1.0, 4.0], ["b", "e"]), 3: ([0.0, 2.0, 5.0], ["a", "c", "f"])}
+    ((part, its),) = _ensemble_cluster.parted(whole.filter(number == 3), homes, 0)
+    assert part == 2 and its["x"].to_pylist() == [1.0, 4.0]
+
+
+def test_an_estimator_tells_probabilities_once_in_a_process(rows, monkeypatch):
+    """The other members are of the same, but for a constant, which stands for one that learned nothing."""
+    asked = []
+    proba = _members.Asked.proba
+    monkeypatch.setattr(_members.Asked, "proba", lambda self, *a: asked.append(type(self.model)) or proba(self, *a))
+    base = tree(max_depth=1)
+    model = PartitionEnsemble(base, n=5, features=list("abc"), workers=0).fit(rows)
+    assert asked == [type(base)] and all(m.classes.tolist() == [0, 1] for m in model.ensemble.members)
+    asked.clear()
+    few = rows.assign(part=np.arange(600) % 4)
+    few.loc[few.part == 0, "label"] = 1
+    monkeypatch.setattr(_members, "fit", refusing(_members.fit))
+    model = PartitionEnsemble(base, n=4, by="part", features=list("abc"), workers=0).fit(few)
+    assert asked == [_members.Constant, type(base)] and len(model.models) == 4
+
+
+def refusing(fit):
+    def fitted(base, columns, x, label):
+        if len(np.unique(columns[label])) == 1:
+            return _members.Constant(columns[label][0]), None, ""
+        return fit(base, columns, x, label)
+
+    return fitted
 
 
 def test_infinities_are_values_and_no_holes(spark):
