@@ -60,7 +60,7 @@ func (g *Group) behind(err error) error {
 }
 
 // UnevenCure is what helps where some ranks have more batches than others.
-const UnevenCure = "; where ranks have different numbers of batches, call hora.join() after the loop or use DistributedSampler(drop_last=True)"
+const UnevenCure = "; where ranks have different numbers of batches, call hora.join() after the loop, or give all as many with hora.keras.shard or DistributedSampler(drop_last=True)"
 
 // dropCall ends what is left of a call whose length differs between ranks: r has failed with
 // wrong on all of them, and what follows r in the call is nobody else's. So all ranks go on

@@ -2,6 +2,7 @@ package launch
 
 import (
 	"bytes"
+	"cmp"
 	"io"
 	"regexp"
 	"slices"
@@ -174,10 +175,23 @@ var goSignal = regexp.MustCompile(`^SIG(SEGV|ABRT|BUS|FPE|ILL|TRAP|SYS|QUIT): [a
 // panics are how other ends begin that are told of in many lines: Go's, and those of Python's own faults.
 var panics = [...]string{"panic: ", "fatal error: ", "Fatal Python error: "}
 
+// graphError is what TensorFlow has in its exception's line instead of what went wrong: that comes below the stacks of
+// where the operation was made, before the operation's name.
+const graphError = "Graph execution error:"
+
+// rootError is how TensorFlow begins the first of several.
+var rootError = regexp.MustCompile(`^ *\(0\) [A-Z_]+: +`)
+
 // LastException finds the line of a program's standard error that says why it failed: the exception of the last Python
 // traceback, the first of the lines in which Go or Python tell of a crash, or else the last line.
 func LastException(stderr []byte) string {
-	var last, exception, panicked string
+	why, last := lastException(stderr)
+	return cmp.Or(why, last)
+}
+
+// lastException also says which line is only the last one.
+func lastException(stderr []byte) (why, other string) {
+	var last, exception, panicked, graph string
 	traced := false
 	for line := range bytes.SplitSeq(stderr, []byte("\n")) {
 		line = bytes.TrimRight(line, "\r \t")
@@ -198,6 +212,12 @@ func LastException(stderr []byte) string {
 			traced, exception = true, ""
 		case traced && !indented:
 			exception, traced = text, false
+		case strings.HasSuffix(exception, graphError) && strings.Contains(text, "[[{{node "):
+			exception = strings.TrimSuffix(exception, graphError) + cmp.Or(graph, graphError)
+		case strings.HasSuffix(exception, graphError) && rootError.MatchString(text):
+			graph = text[len(rootError.FindString(text)):]
+		case strings.HasSuffix(exception, graphError) && !indented:
+			graph = text
 		case goSignal.MatchString(text), slices.ContainsFunc(panics[:],
 			func(p string) bool { return strings.HasPrefix(text, p) }):
 			panicked = text
@@ -206,12 +226,7 @@ func LastException(stderr []byte) string {
 			last = text
 		}
 	}
-	for _, s := range [...]string{exception, panicked, last} {
-		if s != "" {
-			return shorten(event.OneLine(s))
-		}
-	}
-	return ""
+	return shorten(event.OneLine(cmp.Or(exception, panicked))), shorten(event.OneLine(last))
 }
 
 func shorten(s string) string {

@@ -64,6 +64,8 @@ func TestLastException(t *testing.T) {
 		"panic: runtime error: invalid memory address or nil pointer dereference\n[signal SIGSEGV: segmentation violation code=0x1]\n\ngoroutine 1 [running]:\nexit status 2\n": "panic: runtime error: invalid memory address or nil pointer dereference",
 		"Fatal Python error: Segmentation fault\n\nCurrent thread 0x7f (most recent call first):\n  File \"x\", line 1\n\nExtension modules: numpy (total: 13)\n":               "Fatal Python error: Segmentation fault",
 		"SIGNS: all is well\nbad luck\n": "bad luck",
+		"Traceback (most recent call last):\n  x\ntf.InvalidArgumentError: Graph execution error:\n\nDetected at node HoraEach defined at (most recent call last):\n  File x\n\nranks differ\n\t [[{{node HoraEach}}]] [Op:__inference_f_1]\nlater\n":                         "tf.InvalidArgumentError: ranks differ",
+		"Traceback (most recent call last):\n  x\ntf.AbortedError: Graph execution error:\n\n2 root error(s) found.\n  (0) ABORTED:  rank 1 is gone\n\t [[{{node HoraEach}}]]\n\t [[y/_1]]\n  (1) ABORTED:  other\n\t [[{{node HoraEach}}]]\n0 successful operations.\n":      "tf.AbortedError: rank 1 is gone",
 		"Traceback (most recent call last):\n  x\nhora.errors.ForkedError: Caught ForkedError in DataLoader worker process 0.\nOriginal Traceback (most recent call last):\n  y\nhora.errors.ForkedError: use hora in process 7: it is a forked child; start it with spawn\n": "hora.errors.ForkedError: use hora in process 7: it is a forked child; start it with spawn",
 		"\x1b]0;mine\x07\x1b[31mValueError: \u202eno\x1b[0m\n": `\x1b]0;mine\x07\x1b[31mValueError: \u202eno\x1b[0m`,
 	} {

@@ -351,7 +351,10 @@ func (j *job) exited(l *link, rank int, process string, code int, sig syscall.Si
 		o = Outcome{Kind: Severed, Rank: rank, Host: l.called, Code: ExitHost, Last: severed}
 		reason = severed
 	} else if o.Kind != Finished {
-		o.Last = LastException(j.links.out.tail(rank))
+		why, other := lastException(j.links.out.tail(rank))
+		if o.Last = why; why == "" && (sig != syscall.SIGKILL || oom) { // who is killed says nothing of it
+			o.Last = other
+		}
 		o.Last += j.crew.howToDebug(&o) + j.crew.oldNames(&o)
 		reason = o.Cause()
 	}

@@ -37,7 +37,7 @@ def named(name, times):
 def work_batches():
     hora.init(named=True)
     r = hora.rank()
-    cure = "hora.join() after the loop or use DistributedSampler(drop_last=True)"
+    cure = "hora.join() after the loop, or give all as many with hora.keras.shard or DistributedSampler(drop_last=True)"
 
     def train():
         named("g", 5 + r)

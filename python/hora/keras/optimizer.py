@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 import functools
+import os
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from .. import _world
+from .. import _lib
 from ..errors import ArgumentError
 from ..gradients import apart
 from ..group import Group, Op
@@ -16,6 +17,16 @@ from . import _backend, _compiled, which
 from ._carried import again, carry
 
 __all__ = ["DistributedOptimizer", "load_model"]
+
+
+def _alone() -> bool:
+    """Whether this process is no job's. A rank that has not joined must not train by itself: what is traced now would
+    go on without the others when it has."""
+    if _lib.world is not None:
+        return False
+    if int(os.environ.get("HORA_SIZE", "1")) > 1:
+        raise _lib.no_world()
+    return True
 
 
 class Distributed:
@@ -37,7 +48,7 @@ class Distributed:
     def _hora_reduce(self, grads: list[Any], variables: list[Any]) -> list[Any]:
         times, here = self._hora_times, [id(v) in self._hora_local for v in variables]
         backend = _backend.backend_of(self._hora_two)
-        if _world._lib.world is None or self._hora_alone:
+        if _alone() or self._hora_alone:
             return grads if times == 1 else [g if g is None else _backend.scaled(g, times, backend) for g in grads]
         call = dict(self._hora) | {"backend": backend}
         call["postscale"] *= times
@@ -90,7 +101,7 @@ class _Three(Distributed):
         return super()._clip_gradients(grads)  # type: ignore[misc]
 
     def _hora_everywhere(self, finite: Any) -> Any:
-        if _world._lib.world is None or self._hora_alone:
+        if _alone() or self._hora_alone:
             return finite
         return _backend.everywhere(finite, **(self._hora | {"backend": _backend.backend_of(False)}))
 

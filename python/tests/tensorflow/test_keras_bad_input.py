@@ -156,3 +156,43 @@ def test_ctrl_c_in_the_middle_of_fit(launcher, folders, tmp_path, monkeypatch, b
     assert code in (130, -signal.SIGINT) and took < 30, (code, took, said)
     assert "KeyboardInterrupt" in said or "stopped by SIGINT" in said, said
     assert "terminate called" not in said and "core dumped" not in said, said
+
+
+BEFORE_INIT = """
+import keras
+import numpy as np
+import hora
+import hora.keras
+
+r = int(__import__("os").environ["HORA_RANK"])
+x = np.random.RandomState(r).randn(32, 3).astype("f")
+
+
+def model():
+    m = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(1)])
+    m.compile(hora.keras.DistributedOptimizer(keras.optimizers.SGD(0.1)), loss="mse")
+    return m
+
+
+m = model()
+try:
+    m.fit(x, x[:, :1], batch_size=8, verbose=0)
+except Exception as e:
+    assert "call hora.init() first" in str(e), e
+else:
+    raise SystemExit("it trained by itself")
+hora.init()
+if keras.backend.backend() == "jax":
+    m = model()     # a fit that failed has left the other without weights
+m.fit(x, x[:, :1], batch_size=8, verbose=0, callbacks=[hora.keras.callbacks.BroadcastGlobalVariables()])
+w = np.concatenate([np.asarray(keras.ops.convert_to_numpy(v)).ravel() for v in m.trainable_variables])
+both = hora.allgather(w[None])
+assert np.array_equal(both[0], both[1]), both
+print("well")
+"""
+
+
+@pytest.mark.parametrize("backend", cases("tensorflow", rest=["jax", "torch"]))
+def test_a_rank_that_has_not_joined_does_not_train_by_itself(run, backend):
+    """Nor is what is traced then kept for later."""
+    assert run(BEFORE_INIT, KERAS_BACKEND=backend).stdout.count("well") == 2
