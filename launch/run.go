@@ -355,7 +355,7 @@ func (j *job) exited(l *link, rank int, process string, code int, sig syscall.Si
 		if o.Last = why; why == "" && (sig != syscall.SIGKILL || oom) { // who is killed says nothing of it
 			o.Last = other
 		}
-		o.Last += j.crew.howToDebug(&o) + j.crew.oldNames(&o)
+		o.Last += j.crew.howToDebug(&o) + j.crew.advice(&o)
 		reason = o.Cause()
 	}
 	end := j.supply.stepAnd(j.meeting.exit(&o), func() {

@@ -103,6 +103,7 @@ func runsNow(l *live) {
 // TestDownNowWaitsForASlowEnd: a call may take as long as it needs, whatever was sent with it; a job that takes its
 // time to end is no reason to let others start.
 func TestDownNowWaitsForASlowEnd(t *testing.T) {
+	t.Parallel() // it waits, most of the time
 	c := newCallSiteIn(t, t.TempDir(), nil, schedule.Node{Name: "far", Pool: "another", Slots: 1})
 	id := c.submit()
 	c.become(id, runsNow)
@@ -209,6 +210,7 @@ func TestWhoLeavesDownNow(t *testing.T) {
 
 // TestWhatIsSentMayComeSlowly: the next part of it is waited for, for so long, and nothing ends what is done then.
 func TestWhatIsSentMayComeSlowly(t *testing.T) {
+	t.Parallel() // it waits, most of the time
 	const within = 300 * time.Millisecond
 	read, worked := make(chan error, 1), make(chan error, 1)
 	s := httptest.NewServer(patient(within, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -380,6 +382,7 @@ func TestABrowserThatIsLetInIsRecorded(t *testing.T) {
 
 // TestDownNowWithANodeThatIsAway: what runs there is told to end when that is back, which nobody waits for.
 func TestDownNowWithANodeThatIsAway(t *testing.T) {
+	t.Parallel() // it waits, most of the time
 	c := newCallSite(t, nil)
 	id := c.submit()
 	c.become(id, func(l *live) {

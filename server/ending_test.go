@@ -166,6 +166,7 @@ func TestWhatIsGoneIsNotEnded(t *testing.T) {
 // TestWhatIsNotListedIsGone: a machine that was ended by hand cannot be ended any more, and is not tried again, whether
 // its pool is there or was removed: the pool's list says so, also with an empty answer.
 func TestWhatIsNotListedIsGone(t *testing.T) {
+	t.Parallel() // it waits, most of the time
 	for what, end := range map[string]func(c *callSite, pool client.Pool) error{
 		"idle": func(c *callSite, pool client.Pool) error {
 			pool.Min, pool.Idle = 0, 0.01

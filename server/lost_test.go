@@ -16,6 +16,7 @@ import (
 // TestALostAttemptIsWrittenDownAgain: what its other nodes have comes a moment later. Nobody else would try again:
 // until then the job runs, with its slots, and then it queues with what was there.
 func TestALostAttemptIsWrittenDownAgain(t *testing.T) {
+	t.Parallel() // it waits, most of the time
 	c := newCluster(t, map[string]int{"far": 1, "near": 1})
 	s := newSite(t, c)
 	id := s.submit(2, 0)

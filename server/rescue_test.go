@@ -28,6 +28,7 @@ func hanging(path string, left chan<- string) *backend.Artifact {
 // nothing comes of one. Each is asked for by itself, and none again that is kept. What is there in the end is taken
 // over them.
 func TestAJobGoesOnWhileWhatItLeftIsFetched(t *testing.T) {
+	t.Parallel() // it waits, most of the time
 	c := newCluster(t, map[string]int{"east": 1, "west": 1})
 	s := newSite(t, c)
 	id := s.submit(2, 0)

@@ -37,6 +37,7 @@ func listed(least int, within float64) client.Pool {
 // TestAListedMachineIsSomebodys: what a pool's list names and the server has not made may come, for as long as one that
 // was made, and who waits is told so. When it has not it is left alone, and takes no room.
 func TestAListedMachineIsSomebodys(t *testing.T) {
+	t.Parallel() // it waits, most of the time
 	m, ended := listing("cloud-1")
 	c := newCallSite(t, m)
 	if _, err := c.client.AddPool(t.Context(), listed(0, 0)); err != nil {
@@ -81,6 +82,7 @@ func TestAListedMachineIsSomebodys(t *testing.T) {
 // TestANameThatIsTaken: another server may have made a machine since the list was asked last. No other is made under
 // its name, and it is nobody's to end but that one's.
 func TestANameThatIsTaken(t *testing.T) {
+	t.Parallel() // it waits, most of the time
 	m, ended := listing()
 	c := newCallSite(t, m)
 	pool := listed(0, 0.01)
@@ -111,6 +113,7 @@ func TestANameThatIsTaken(t *testing.T) {
 // TestWhatWasMadeIsEndedByTheNext: a server that is started anew on the same folder ends what the one before has had
 // made, and has not come.
 func TestWhatWasMadeIsEndedByTheNext(t *testing.T) {
+	t.Parallel() // it waits, most of the time
 	m, _ := listing()
 	c := newCallSite(t, m)
 	if _, err := c.client.AddPool(t.Context(), listed(1, 3600)); err != nil {
@@ -131,6 +134,7 @@ func TestWhatWasMadeIsEndedByTheNext(t *testing.T) {
 // TestACopyBesideTheOriginal: a copy of a server's folder that is started while that server runs ends none of its
 // machines, and makes none under their names; one that comes to it is its own.
 func TestACopyBesideTheOriginal(t *testing.T) {
+	t.Parallel() // it waits, most of the time
 	m, lost := listing()
 	c := newCallSite(t, m)
 	if _, err := c.client.AddPool(t.Context(), listed(1, 3600)); err != nil {
@@ -197,6 +201,7 @@ func TestACopyBesideTheOriginal(t *testing.T) {
 // TestOthersMachinesHoldNobodyBack: a machine of another server's that is listed is nobody's who waits here, while
 // there is room for one more.
 func TestOthersMachinesHoldNobodyBack(t *testing.T) {
+	t.Parallel() // it waits, most of the time
 	m, ended := listing("cloud-1")
 	c := newCallSite(t, m)
 	pool := listed(0, 0)
@@ -243,6 +248,7 @@ func (f failingLate) Create(p *client.Pool, name, token string) error {
 // TestAMachineThatCameIsOursToEnd: where the command that made it fails in its end the machine is there, and ended as
 // any.
 func TestAMachineThatCameIsOursToEnd(t *testing.T) {
+	t.Parallel() // it waits, most of the time
 	m, ended := listing()
 	m.tokens = nil
 	var c *callSite

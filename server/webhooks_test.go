@@ -20,6 +20,7 @@ import (
 // TestDeliveriesAndClocks: one that was put off while the clock was ten years ahead goes at once when it is right
 // again, and one that fails while the clock jumps ahead is tried again.
 func TestDeliveriesAndClocks(t *testing.T) {
+	t.Parallel() // it waits, most of the time
 	st, err := store.Open(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

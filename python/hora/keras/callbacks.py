@@ -132,9 +132,10 @@ def _same_names(names: list[str]) -> None:
 class LearningRateSchedule(keras.callbacks.Callback):
     """The learning rate is `initial × multiplier(epoch)` from `start` on and before `end`.
 
-    `multiplier` is a number or a function of the epoch; with `staircase=False` of fractions of one, which needs
-    `steps`. `momentum_correction` scales SGD's velocities whenever the rate changes, so that they are those of the new
-    rate (https://arxiv.org/abs/1706.02677).
+    `multiplier` is a number or a function of the epoch; with `staircase=False` of fractions of one, for
+    which `steps` are the batches of an epoch: those that `fit` has, unless they are given. `momentum_correction` scales
+    SGD's velocities whenever the rate changes, so that they are those of the new rate
+    (https://arxiv.org/abs/1706.02677).
     """
 
     def __init__(
@@ -142,8 +143,6 @@ class LearningRateSchedule(keras.callbacks.Callback):
         end: int | None = None, staircase: bool = True, steps: int | None = None, momentum_correction: bool = False,
     ) -> None:  # fmt: skip
         super().__init__()
-        if not staircase and not steps:
-            raise ArgumentError("LearningRateSchedule: staircase=False needs steps, the number of batches of an epoch")
         if callable(multiplier):
             self.multiplier = multiplier
         else:
@@ -151,6 +150,16 @@ class LearningRateSchedule(keras.callbacks.Callback):
             self.multiplier = lambda epoch: factor
         self.initial, self.start, self.end, self.staircase, self.steps = initial, start, end, staircase, steps
         self._epoch, self.momentum_correction = 0, momentum_correction
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        if self.staircase or self.steps:
+            return
+        self.steps = (self.params or {}).get("steps")
+        if not self.steps:
+            raise ArgumentError(
+                f"{type(self).__name__}: fit knows the number of batches of an epoch when it has read one; give steps=, or "
+                "steps_per_epoch= to fit"
+            )
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._epoch = epoch
@@ -187,11 +196,11 @@ class LearningRateWarmup(LearningRateSchedule):
     `initial` is the rate that training goes on with, usually one process' rate times hora.size().
     """
 
-    def __init__(self, initial: float, *, epochs: float = 5, steps: int, verbose: bool = False) -> None:
+    def __init__(self, initial: float, *, epochs: float = 5, steps: int | None = None, verbose: bool = False) -> None:
         n = comm.size()
 
         def multiplier(epoch: float) -> float:
-            epoch += 1.0 / steps  # the last batch of the warm-up has the full rate
+            epoch += 1.0 / (self.steps or 1)  # the last batch of the warm-up has the full rate
             return 1.0 / n * (epoch * (n - 1) / epochs + 1)
 
         super().__init__(initial, multiplier, end=int(epochs + 0.5), staircase=False, steps=steps)

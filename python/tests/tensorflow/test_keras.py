@@ -71,7 +71,7 @@ def look(b, logs):
 
 
 watch = keras.callbacks.LambdaCallback(on_train_batch_end=look)
-m.fit(X[r::n], Y[r::n], batch_size=batch, epochs=3, verbose=0, callbacks=[cb.LearningRateWarmup(0.1, epochs=2, steps=4), watch])
+m.fit(X[r::n], Y[r::n], batch_size=batch, epochs=3, verbose=0, callbacks=[cb.LearningRateWarmup(0.1, epochs=2), watch])
 assert rates == sorted(rates) and 0.1 / n <= rates[0] < 0.08 and abs(rates[-1] - 0.1) < 1e-6, rates
 for call, says in ((lambda: hora.keras.DistributedOptimizer("adam"), "no Keras optimizer"), (lambda: hora.keras.DistributedOptimizer(new), "already")):
     try:
