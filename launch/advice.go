@@ -16,7 +16,7 @@ var old = regexp.MustCompile(`^(AttributeError: module '(tensorflow|keras)[\w.]*
 // advised are failures of frameworks that say nothing of what to do, and that.
 var advised = []struct {
 	last *regexp.Regexp
-	todo string
+	say  string
 }{
 	{
 		regexp.MustCompile(`No registered 'Hora\w+' OpKernel for XLA`),
@@ -36,7 +36,7 @@ var advised = []struct {
 func (c *crew) advice(o *Outcome) string {
 	for _, a := range advised {
 		if a.last.MatchString(o.Last) {
-			return a.todo
+			return a.say
 		}
 	}
 	has := slices.ContainsFunc(c.spec.Env, func(e string) bool { return strings.HasPrefix(e, "HORA_LEGACY=tf1") })

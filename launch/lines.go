@@ -182,15 +182,9 @@ const graphError = "Graph execution error:"
 // rootError is how TensorFlow begins the first of several.
 var rootError = regexp.MustCompile(`^ *\(0\) [A-Z_]+: +`)
 
-// LastException finds the line of a program's standard error that says why it failed: the exception of the last Python
-// traceback, the first of the lines in which Go or Python tell of a crash, or else the last line.
-func LastException(stderr []byte) string {
-	why, last := lastException(stderr)
-	return cmp.Or(why, last)
-}
-
-// lastException also says which line is only the last one.
-func lastException(stderr []byte) (why, other string) {
+// lastException finds the line of a program's standard error that says why it failed: the exception of the last Python
+// traceback, or the first of the lines in which Go or Python tell of a crash; and the last line, whatever it says.
+func lastException(stderr []byte) (why, line string) {
 	var last, exception, panicked, graph string
 	traced := false
 	for line := range bytes.SplitSeq(stderr, []byte("\n")) {

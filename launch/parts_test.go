@@ -2,6 +2,7 @@ package launch
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"strings"
 	"sync"
@@ -69,8 +70,9 @@ func TestLastException(t *testing.T) {
 		"Traceback (most recent call last):\n  x\nhora.errors.ForkedError: Caught ForkedError in DataLoader worker process 0.\nOriginal Traceback (most recent call last):\n  y\nhora.errors.ForkedError: use hora in process 7: it is a forked child; start it with spawn\n": "hora.errors.ForkedError: use hora in process 7: it is a forked child; start it with spawn",
 		"\x1b]0;mine\x07\x1b[31mValueError: \u202eno\x1b[0m\n": `\x1b]0;mine\x07\x1b[31mValueError: \u202eno\x1b[0m`,
 	} {
-		if got := LastException([]byte(in)); got != want {
-			t.Errorf("LastException(%q) = %q, want %q", in, got, want)
+		why, line := lastException([]byte(in))
+		if got := cmp.Or(why, line); got != want {
+			t.Errorf("lastException(%q) = %q, want %q", in, got, want)
 		}
 	}
 }

@@ -351,9 +351,9 @@ func (j *job) exited(l *link, rank int, process string, code int, sig syscall.Si
 		o = Outcome{Kind: Severed, Rank: rank, Host: l.called, Code: ExitHost, Last: severed}
 		reason = severed
 	} else if o.Kind != Finished {
-		why, other := lastException(j.links.out.tail(rank))
+		why, line := lastException(j.links.out.tail(rank))
 		if o.Last = why; why == "" && (sig != syscall.SIGKILL || oom) { // who is killed says nothing of it
-			o.Last = other
+			o.Last = line
 		}
 		o.Last += j.crew.howToDebug(&o) + j.crew.advice(&o)
 		reason = o.Cause()
